@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What is made of samples: a row for each figure with medians and ratios, and what of the targets
+is reached. All of it is data that goes to JSON as it is."""
+
+import json
+import statistics
+
+from cases import RATES
+
+
+def read_samples(lines):
+    """What is said of the machine, the values by row and driver, and which cases failed."""
+    about, values, failed = {}, {}, []
+    for line in map(json.loads, lines):
+        if "about" in line:
+            about |= line["about"]
+        elif "failed" in line:
+            failed.append(f"{line['failed']}, {line['driver']}, round {line['round']}")
+        else:
+            values.setdefault((line["row"], line["driver"]), []).append(line["value"])
+    return about, values, failed
+
+
+def ratio(unit, ours, theirs):
+    """How many times as good ours is; None without either."""
+    if not ours or not theirs:
+        return None
+    return round(ours / theirs if unit in RATES else theirs / ours, 3)
+
+
+def spread(samples):
+    """How far the samples are apart, as a part of their median; None of a single one."""
+    if not samples or len(samples) < 2:
+        return None
+    return round((max(samples) - min(samples)) / statistics.median(samples), 3)
+
+
+def make_row(case, figure, values):
+    """None if nobody has a sample."""
+    name = case.name + figure.suffix
+
+    def median(row, driver):
+        samples = values.get((row, driver))
+        return statistics.median(samples) if samples else None
+
+    ours, theirs = median(name, "ferroce"), median(name, "rxe")
+    tcp = median(case.tcp or name, "tcp")
+    if ours is None and theirs is None and median(name, "tcp") is None:
+        return None
+    return {"group": case.group, "name": name, "unit": figure.unit, "ferroce": ours, "rxe": theirs,
+            "tcp": tcp, "to rxe": ratio(figure.unit, ours, theirs),
+            "to tcp": ratio(figure.unit, ours, tcp),
+            "spread": {driver: spread(values.get((name, driver)))
+                       for driver in ("ferroce", "rxe")}}
+
+
+def make_rows(cases, values):
+    rows = (make_row(case, figure, values) for case in cases for figure in case.figures)
+    return [row for row in rows if row]
+
+
+def reached(target, rows):
+    """The worst of the target's rows, and its ratio; None if none was measured."""
+    found = {row["name"]: row for row in rows}
+
+    def one(name):
+        row = found.get(name)
+        if not row:
+            return None
+        if target.against in ("rxe", "tcp"):
+            return row[f"to {target.against}"]
+        other = found.get(target.against)
+        return ratio(row["unit"], row["ferroce"], other and other["ferroce"])
+
+    ratios = {name: one(name) for name in target.rows}
+    ratios = {name: value for name, value in ratios.items() if value is not None}
+    if not ratios:
+        return None
+    worst = min(ratios, key=ratios.get)
+    return {"row": worst, "ratio": ratios[worst]}
+
+
+def make_targets(targets, rows):
+    return [{"name": target.name, "against": target.against, "least": target.least,
+             "aim": target.aim, "rows": target.rows, "reached": reached(target, rows)}
+            for target in targets]
+
+
+def fallen(recorded, rows, tolerance):
+    """Which of the recorded rows that are measured have lost more than a part of their ratio:
+    name, then, now."""
+    now = {row["name"]: row["to rxe"] for row in rows if row["to rxe"]}
+    return [(row["name"], row["to rxe"], now[row["name"]]) for row in recorded
+            if row["to rxe"] and row["name"] in now
+            and now[row["name"]] < row["to rxe"] * (1 - tolerance)]
+
+
+def number(value):
+    """With three digits or so, as a table has it."""
+    if value is None:
+        return "–"
+    return f"{value:.{0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2}f}"
+
+
+def target_cells(target):
+    """Of a table: what is to be reached, and what is."""
+    got = target["reached"]
+    return [target["name"], number(target["least"]), number(target["aim"]),
+            number(got and got["ratio"]), verdict(target), got["row"] if got else ""]
+
+
+def verdict(target):
+    """Of a target: in a word."""
+    if not target["reached"]:
+        return "not measured"
+    got = target["reached"]["ratio"]
+    if got < target["least"]:
+        return "not reached"
+    return "aim reached" if target["aim"] and got >= target["aim"] else "reached"

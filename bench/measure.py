@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: GPL-2.0
+"""How it is measured, in the virtual machine: the wire of selftests/net.sh with either driver at
+each end, programs between its ends, and a function for each "measure" of cases.py.
+
+Each takes the ends and the arguments of the case, and returns values by the keys of figures.
+"""
+
+import contextlib
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+from parse import (busy_ticks, cmtime_us, iperf_bytes_per_second, is_listening, perftest_latency,
+                   perftest_rate)
+
+TREE = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(TREE / "selftests/lib"))
+from ktap import shell  # noqa: E402 # where it is found is said above
+
+ADDRESS = {"a": "192.0.2.1", "b": "192.0.2.2"}
+DEVICE = {"a": "fe0", "b": "fe1"}
+PERFTEST_PORT, IPERF_PORT, CM_PORT = 18515, 5201, 7471
+DEADLINE_S = 100
+REPORT = pathlib.Path("/tmp/perftest.json")
+
+
+class Failed(Exception):
+    """A measurement that came to nothing, and why."""
+
+
+# ---- the wire --------------------------------------------------------------
+
+class Ends:
+    """Where the client and the server of a measurement are, by namespace."""
+
+    def __init__(self, client, server, mtu):
+        self.client, self.server = client, server
+        # What perftest is to ask for, as rdma_rxe leaves room for headers.
+        self.path_mtu = 4096 if mtu >= 4500 else 1024
+        self.gid = {}
+
+
+class Network:
+    """The two namespaces with a veth pair between them. What is there already is left alone."""
+
+    def __init__(self):
+        shell("modprobe -a rdma_rxe ferroce rdma_ucm ib_uverbs sch_netem; wire_up; "
+              # Nobody sends again what a full queue loses of datagrams.
+              "sysctl -qw net.core.netdev_max_backlog=100000")
+        self.drivers, self.mtu, self.loss, self.gid = None, None, None, {}
+
+    def close(self):
+        shell("net_down")
+
+    def prepare(self, wire, driver):
+        """The ends of a wire for one driver; "tcp" takes whatever device there is."""
+        drivers = {"to rxe": (driver, "rxe"), "from rxe": ("rxe", driver)}.get(
+            wire.ends, (driver, driver))
+        if driver == "tcp":
+            drivers = self.drivers or ("rxe", "rxe")
+        if (drivers, wire.mtu) != (self.drivers, self.mtu):
+            self._link(drivers, wire.mtu)
+        if wire.loss != self.loss:
+            self._lose(wire.loss)
+        ends = Ends("a", "a" if wire.ends == "loopback" else "b", wire.mtu)
+        ends.gid = self.gid
+        return ends
+
+    def _link(self, drivers, mtu):
+        said = shell(f"""
+            DRIVER_A={drivers[0]} DRIVER_B={drivers[1]}
+            link_delete fe0; link_delete fe1
+            for end in a b; do ip -n $end link set eth0 mtu {mtu}; done
+            links_up
+            gid_index fe0 $ADDR4_A; gid_index fe1 $ADDR4_B""")
+        self.drivers, self.mtu = drivers, mtu
+        self.gid = dict(zip("ab", said.split()))
+
+    def _lose(self, loss):
+        for name in ADDRESS:
+            shell(f"tc -n {name} qdisc del dev eth0 root 2>/dev/null || true"
+                  if loss == "0%" else
+                  f"tc -n {name} qdisc replace dev eth0 root netem limit 100000 loss {loss}")
+        self.loss = loss
+
+
+# ---- programs --------------------------------------------------------------
+
+def _start(namespace, command):
+    return subprocess.Popen(["ip", "netns", "exec", namespace, *command], text=True,
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT)
+
+
+def _listens(port):
+    """Whether a process listens there, or anybody in its namespace."""
+    def look(process):
+        net = pathlib.Path(f"/proc/{process.pid}/net")
+        try:
+            return any(is_listening((net / name).read_text(), port) for name in ("tcp", "tcp6"))
+        except FileNotFoundError:  # it has just ended
+            return False
+    return look
+
+
+def _accepts(_process):
+    """Whether there is somebody to connect to by rdma_cm."""
+    said = subprocess.run(["ip", "netns", "exec", "b", "rdma", "resource", "show", "cm_id"],
+                          capture_output=True, text=True, check=False).stdout
+    return "state LISTEN" in said
+
+
+def _wait_for(ready, process):
+    deadline = time.monotonic() + 20
+    while process.poll() is None and time.monotonic() < deadline:
+        if ready(process):
+            return
+        time.sleep(0.02)
+    process.kill()
+    raise Failed(f"the server does not listen: {process.communicate()[0]}")
+
+
+@contextlib.contextmanager
+def running(ends, ready, server, client):
+    """Both ends of a program, as processes: client, server. They end with the context."""
+    processes = [_start(ends.server, server)]
+    try:
+        _wait_for(ready, processes[0])
+        processes.insert(0, _start(ends.client, client))
+        yield processes
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def pair(ends, ready, server, client):
+    """Runs both ends of a program, and returns what the client says."""
+    try:
+        with running(ends, ready, server, client) as processes:
+            said = [process.communicate(timeout=DEADLINE_S)[0] for process in processes]
+            if any(process.returncode for process in processes):
+                raise Failed(f"client: {said[0]}\nserver: {said[1]}")
+            return said[0]
+    except subprocess.TimeoutExpired:
+        raise Failed(f"not over after {DEADLINE_S} s") from None
+
+
+@dataclass(frozen=True)
+class Perftest:
+    """A program with its options, which of its ends is to report, and whether its client runs only
+    while nobody else wants the CPU."""
+
+    program: str
+    options: tuple
+    reporter: str = "client"
+    polls_last: bool = False
+
+    def command(self, ends, side):
+        name = getattr(ends, side)
+        report = ("--out_json", f"--out_json_file={REPORT}") if side == self.reporter else ()
+        # -F: the clock rate of a virtual CPU may look unsteady.
+        command = [self.program, "-d", DEVICE[name], "-x", ends.gid[name], "-F", *report,
+                   *map(str, self.options)]
+        if side == "server":
+            return command
+        last = ("chrt", "--idle", "0") if self.polls_last else ()
+        return [*last, *command, ADDRESS[ends.server]]
+
+    def commands(self, ends):
+        return self.command(ends, "server"), self.command(ends, "client")
+
+    def report(self, ends):
+        REPORT.unlink(missing_ok=True)
+        said = pair(ends, _listens(PERFTEST_PORT), *self.commands(ends))
+        if not REPORT.exists():
+            raise Failed(f"no report: {said}")
+        return REPORT.read_text()
+
+
+def _sized(ends, verb, size):
+    return () if verb == "atomic" else ("-m", ends.path_mtu, "-s", size)
+
+
+def _streaming(ends, verb, size, count, options=(), **more):
+    return Perftest(f"ib_{verb}_bw", (*_sized(ends, verb, size), "-n", count, "-N", *options), **more)
+
+
+def streaming(ends, **arguments):
+    """A stream as processes, to be looked at."""
+    return running(ends, _listens(PERFTEST_PORT), *_streaming(ends, **arguments).commands(ends))
+
+
+# ---- measures --------------------------------------------------------------
+
+def stream(ends, size, **arguments):
+    report = _streaming(ends, size=size, **arguments).report(ends)
+    rate = perftest_rate(report, size)
+    if rate <= 0:
+        raise Failed(f"nothing got through: {report}")
+    # The last two in virtual time, where an instruction is a nanosecond, with a CPU that is
+    # never idle while there is something on its way.
+    return {"rate": rate / 1e3, "bandwidth": rate * size / 1e6,
+            "per message": 1e9 / rate, "per byte": 1e9 / rate / size}
+
+
+def latency(ends, verb, size, count, options=()):
+    program = Perftest(f"ib_{verb}_lat", (*_sized(ends, verb, size), "-n", count, *options))
+    values = perftest_latency(program.report(ends))
+    values["instructions"] = values["typical"] * 1e3
+    return values
+
+
+def _iperf(ends, options):
+    said = pair(ends, _listens(IPERF_PORT), ["iperf3", "-s", "-1"],
+                ["iperf3", "-c", ADDRESS[ends.server], "-J", *map(str, options)])
+    return iperf_bytes_per_second(said)
+
+
+def tcp(ends, size, options=()):
+    rate = _iperf(ends, ("-l", size, "-t", 1, *options))
+    return {"bandwidth": rate / 1e6, "per byte": 1e9 / rate}
+
+
+def _busy_s():
+    return busy_ticks(pathlib.Path("/proc/stat").read_text()) / os.sysconf("SC_CLK_TCK")
+
+
+def _cpu_time(run, size, count):
+    """Of all CPUs, per message and per byte: what a long run takes more than a short one."""
+    few = 8
+    times = [_busy_s()]
+    for number in (few, count):
+        run(number)
+        times.append(_busy_s())
+    each = (times[2] - 2 * times[1] + times[0]) / (count - few)
+    if each <= 0:
+        raise Failed("the long run took no more than the short one")
+    return {"per message": each * 1e6, "per byte": each / size * 1e9}
+
+
+def cpu_time(ends, verb, size, count):
+    return _cpu_time(lambda number: stream(ends, verb=verb, size=size, count=number,
+                                           options=("-e",)), size, count)
+
+
+def cpu_time_of_tcp(ends, size, count):
+    return _cpu_time(lambda number: _iperf(ends, ("-l", size, "-n", size * number)), size, count)
+
+
+def memory(ends, count):
+    name = ends.client
+    done = subprocess.run([TREE / "bench/idle-qps", DEVICE[name], ends.gid[name], str(count)],
+                          capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    if done.returncode:
+        raise Failed(done.stderr)
+    return {"per queue pair": float(done.stdout)}
+
+
+def connections(ends, count):
+    def command(option):
+        return ["cmtime", option, ADDRESS[ends.server], "-p", str(CM_PORT), "-c", str(count)]
+    said = pair(ends, _accepts, command("-b"), command("-s"))
+    return {"rate": count / cmtime_us(said) * 1e6}
+
+
+MEASURES = {function.__name__: function for function in (
+    stream, latency, tcp, cpu_time, cpu_time_of_tcp, memory, connections)}

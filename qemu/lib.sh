@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# What the scripts of this directory share: where things are, how they are
+# reported, and how to act as root over a directory tree.  Source it.
+#
+# Everything that is downloaded or built goes to one cache directory, never to
+# the tree.  An entry is made under a temporary name and renamed when it is
+# complete, so what an interrupted run leaves is never taken for good.
+
+TREE=$(cd "${BASH_SOURCE[0]%/*}/.." && pwd)
+CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/ferroce
+# Several trees may share the cache; each has its own part for what it builds.
+BUILD=$CACHE/build/$(sha256sum <<<"$TREE" | cut -c 1-16)
+export TREE CACHE BUILD
+# Where chroot is, which ordinary users may not look at.
+PATH=$PATH:/usr/sbin:/sbin
+
+# When the first of the scripts that call each other began.
+export FERROCE_START=${FERROCE_START:-$EPOCHSECONDS}
+
+# A step that may take long, announced with the time since then.
+step()
+{
+	printf '%5ds  %s\n' $((EPOCHSECONDS - FERROCE_START)) "$*" >&2
+}
+
+die()
+{
+	printf '%s: %s\n' "${0##*/}" "$1" >&2
+	shift
+	[ $# -eq 0 ] || printf '\t%s\n' "$@" >&2
+	exit 1
+}
+
+# Makes a directory for a run of the virtual machine.  The logs of the last 20 are kept.
+new_run()
+{
+	local old
+	mkdir -p "$CACHE/runs"
+	find "$CACHE/runs" -mindepth 1 -maxdepth 1 -type d -mmin +60 | sort | head -n -20 |
+		while read -r old; do rm -rf "$old"; done
+	mktemp -d "$CACHE/runs/$(date +%Y%m%d-%H%M%S)-XXXX"
+}
+
+# run_logged LOG COMMAND...: the command's output goes to LOG; a sign of life
+# every ten seconds; the end of the log when it fails.  It ends when this script
+# is interrupted.
+run_logged()
+{
+	local log=$1 status=0 start=$SECONDS pid
+	shift
+	set -m # a process group of its own, to be ended as a whole
+	"$@" >"$log" 2>&1 </dev/null &
+	pid=$!
+	set +m
+	# shellcheck disable=SC2064 # the pid of now
+	trap "kill -- -$pid 2>/dev/null; wait $pid" EXIT
+	trap 'exit 130' INT TERM
+	while timeout --foreground 10 tail --pid="$pid" -f /dev/null; [ -d "/proc/$pid" ]; do
+		step "  ... $((SECONDS - start)) s: $(tail -n 1 "$log" | cut -c 1-60)"
+	done
+	wait "$pid" || status=$?
+	trap - EXIT INT TERM
+	[ "$status" -eq 0 ] && return
+	tail -n 40 "$log" >&2
+	die "failed (status $status): $*" "the whole log: $log"
+}
+
+# locked NAME: until this script ends, no other one works on this part of the
+# cache.
+locked()
+{
+	local fd
+	mkdir -p "$CACHE/locks"
+	exec {fd}>"$CACHE/locks/$1"
+	flock --nonblock "$fd" && return
+	step "waiting for another run that works on $1"
+	flock "$fd"
+}
+
+# The first 16 digits of a hash over the standard input.
+short_hash()
+{
+	sha256sum | cut -c 1-16
+}
+
+# Sets AS_ROOT, the prefix of a command that acts as root over the cache:
+# nothing for root, a user namespace where the machine allows it, else sudo.
+# shellcheck disable=SC2034 # for those who source this
+become_root()
+{
+	AS_ROOT=()
+	[ "$(id -u)" -ne 0 ] || return 0
+	if unshare --map-root-user --mount true 2>/dev/null; then
+		AS_ROOT=(unshare --map-root-user)
+	elif command -v sudo >/dev/null; then
+		AS_ROOT=(sudo "--preserve-env=XDG_CACHE_HOME,HOME,http_proxy,https_proxy,no_proxy")
+	else
+		die "this machine lets no ordinary user make a namespace, and has no sudo" \
+			"run it as root"
+	fi
+}
+
+# Installs packages of the machine's own distribution that provide the given
+# commands: need COMMAND:PACKAGE...
+need()
+{
+	local pair missing=() sudo=()
+	for pair; do
+		command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")
+	done
+	[ ${#missing[@]} -gt 0 ] || return 0
+	command -v apt-get >/dev/null ||
+		die "missing on this machine: ${missing[*]}" "install them and try again"
+	if [ "$(id -u)" -ne 0 ]; then
+		command -v sudo >/dev/null ||
+			die "missing on this machine: ${missing[*]}" "as root: apt-get install ${missing[*]}"
+		sudo=(sudo)
+	fi
+	step "installing ${missing[*]}"
+	mkdir -p "$CACHE"
+	run_logged "$CACHE/apt-install.log" "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
+		sh -c 'apt-get update && apt-get install -y --no-install-recommends "$@"' sh "${missing[@]}"
+}

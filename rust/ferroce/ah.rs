@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Address handles: where datagrams go.
+//!
+//! A provider that knows no numbers of address handles says in each work request where it goes. For
+//! that, a queue pair has [`Vectors`].
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use rdma::ah::{udp_sport, AhInfo, Gid, Gids};
+use rdma::net::{mac_of_gid, Credit, Flow, Path};
+use rdma::sync::BhSpinLock;
+use roce::abi::AddressVector;
+use roce::host::Transmit;
+use roce::num::Qpn;
+
+use crate::device::PORT;
+use crate::memory::Payload;
+use crate::paging::Miss;
+use crate::stats::Stats;
+use crate::table::PdId;
+use crate::tx;
+
+/// An address handle.
+///
+/// All queue pairs of its protection domain may send by it, each under its own lock: the path has
+/// one too, which is taken last.
+#[pin_data]
+pub(crate) struct Ah {
+    pd: PdId,
+    #[pin]
+    way: BhSpinLock<Way>,
+}
+
+/// Where it leads.
+pub(crate) struct Way {
+    pub(crate) info: AhInfo,
+    pub(crate) path: Path,
+}
+
+impl Ah {
+    pub(crate) fn new(pd: PdId, way: Way) -> impl PinInit<Self> {
+        pin_init!(Self {
+            pd,
+            way <- rdma::new_bh_spinlock!(way, "ferroce::Ah::way"),
+        })
+    }
+
+    /// Whether objects of `pd` may use it.
+    pub(crate) fn is_of(&self, pd: PdId) -> bool {
+        self.pd == pd
+    }
+
+    /// Where it leads.
+    pub(crate) fn info(&self) -> AhInfo {
+        self.way.lock().info
+    }
+
+    /// Has it lead elsewhere.
+    pub(crate) fn replace(&self, way: Way) {
+        let old = core::mem::replace(&mut *self.way.lock(), way);
+        drop(old);
+    }
+
+    /// Sends a datagram there; see [`tx::send`].
+    pub(crate) fn send(
+        &self,
+        transmit: &Transmit<'_, Payload>,
+        credit: &Arc<Credit>,
+        stats: &Stats,
+    ) -> Result<(), Miss> {
+        let path = &mut self.way.lock().path;
+        let sent = tx::send(path, transmit, credit, stats);
+        tx::flush(path, credit, stats);
+        sent
+    }
+}
+
+/// Where one queue pair sends by address vectors: what came of the last one.
+///
+/// Finding a way may sleep, and so is not done where work requests are taken: the request waits
+/// until a work item has done it.
+#[derive(Default)]
+pub(crate) struct Vectors {
+    wanted: Option<AddressVector>,
+    known: Option<Known>,
+}
+
+struct Known {
+    vector: AddressVector,
+    /// The GID that it is sent from.
+    local: [u8; 16],
+    /// None if there is no way.
+    ah: Option<Arc<Ah>>,
+}
+
+/// What a queue pair knows of an address vector.
+pub(crate) enum Lookup {
+    Found(Arc<Ah>),
+    /// It leads nowhere.
+    Bad,
+    /// A work item has to find out.
+    Unknown,
+}
+
+impl Vectors {
+    /// Looks `vector` up. Our GID must be what the port's table has at its index, still.
+    pub(crate) fn look_up(&mut self, vector: AddressVector, gids: &Gids) -> Lookup {
+        if vector.port != PORT {
+            return Lookup::Bad;
+        }
+        let Ok(ours) = gids.get(PORT.into(), vector.sgid_index) else {
+            return Lookup::Bad;
+        };
+        match &self.known {
+            Some(known) if known.vector == vector && known.local == ours.gid => {
+                if let Some(ah) = &known.ah {
+                    return Lookup::Found(ah.clone());
+                }
+                // The next request may have more luck.
+                self.known = None;
+                Lookup::Bad
+            }
+            _ => {
+                self.wanted = Some(vector);
+                Lookup::Unknown
+            }
+        }
+    }
+
+    /// What a work item is to find out.
+    pub(crate) fn take_wanted(&mut self) -> Option<AddressVector> {
+        self.wanted.take()
+    }
+
+    /// Remembers what a work item has found out.
+    pub(crate) fn learn(&mut self, found: Found) {
+        self.known = Some(found.0);
+    }
+
+    /// Forgets all.
+    pub(crate) fn forget(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// What a work item found out.
+pub(crate) struct Found(Known);
+
+impl Found {
+    /// Finds a way to where `vector` leads from the queue pair `qpn`. May sleep.
+    pub(crate) fn new(vector: AddressVector, pd: PdId, qpn: Qpn, gids: &Gids) -> Self {
+        let ours = gids.get(PORT.into(), vector.sgid_index);
+        let ah = match &ours {
+            Ok(ours) => way_of(&vector, qpn, ours)
+                .and_then(|way| Arc::pin_init(Ah::new(pd, way), GFP_KERNEL))
+                .ok(),
+            Err(_) => None,
+        };
+        Self(Known {
+            vector,
+            local: ours.map_or([0; 16], |ours| ours.gid),
+            ah,
+        })
+    }
+}
+
+/// The MAC address that the process may have found is not used: packets go as the IP stack has it.
+fn way_of(vector: &AddressVector, qpn: Qpn, ours: &Gid) -> Result<Way> {
+    let info = AhInfo {
+        dgid: vector.dgid,
+        sgid_index: vector.sgid_index,
+        flow_label: vector.flow_label,
+        hop_limit: vector.hop_limit,
+        traffic_class: vector.traffic_class,
+        port: PORT.into(),
+        ..AhInfo::default()
+    };
+    let flow = Flow {
+        local: ours.gid,
+        remote: info.dgid,
+        traffic_class: info.traffic_class,
+        hop_limit: info.hop_limit,
+        flow_label: info.flow_label,
+        source_port: udp_sport(info.flow_label, qpn, qpn),
+        mac: mac_of_gid(info.dgid),
+    };
+    let path = Path::new(&ours.netdev, flow)?;
+    Ok(Way { info, path })
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A device: what it is to the RDMA core, and what its objects share.
+
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::Arc;
+use rdma::device::attr::{
+    AtomicCap, DeviceAttr, DeviceCaps, LinkSpeed, OdpCaps, OdpTransportCaps, PhysState, PortAttr,
+    PortImmutable, PortState,
+};
+use rdma::net::{NetDevice, NetDeviceSlot};
+use rdma::pmem;
+use rdma::table::IdTable;
+use rdma::work::{Flags, Queue};
+use roce::limits;
+use roce::num::Mtu;
+
+use crate::ah::Ah;
+use crate::fast::{self, FastMr};
+use crate::groups::{Groups, MAX_ATTACHED, MAX_GROUPS, MAX_MEMBERS};
+use crate::memory::Mr;
+use crate::qp::Qp;
+use crate::stats::{Counter, Stats};
+use crate::table::{AH_NUMBERS, MR_INDICES, MW_INDICES, QPNS};
+use crate::window::Mw;
+
+/// The one port of a device.
+pub(crate) const PORT: u8 = 1;
+
+/// Bytes that IP, UDP and transport headers, and the ICRC, take of the netdev's MTU at most.
+const OVERHEAD_BYTES: u32 = 80;
+
+/// The work queues of the module.
+pub(crate) struct Queues {
+    /// Runs that went on for too long, and flushes.
+    pub(crate) runs: Queue,
+    /// Streams of requests, beside those who post them, wherever the scheduler likes.
+    pub(crate) streams: Queue,
+    /// The same on a CPU that is chosen.
+    pub(crate) placed_streams: Queue,
+    /// The same where packets have to stay in order: run on the CPU that has sent those before.
+    pub(crate) ordered_runs: Queue,
+    /// Replies to a batch of packets: run by the softirq that received them, after it is through.
+    /// Also what a user in the kernel has a softirq do: sending what was posted with interrupts
+    /// disabled, and being told of completions.
+    pub(crate) replies: Queue,
+    /// What waits for memory that is paged in. It may wait for long, as for a slow disk.
+    pub(crate) faults: Queue,
+}
+
+impl Queues {
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self {
+            runs: Queue::new(c"ferroce", Flags::UNBOUND | Flags::MEM_RECLAIM)?,
+            streams: Queue::new(
+                c"ferroce_stream",
+                Flags::UNBOUND | Flags::HIGH_PRIORITY | Flags::MEM_RECLAIM,
+            )?,
+            placed_streams: Queue::new(
+                c"ferroce_placed_stream",
+                Flags::PER_CPU | Flags::HIGH_PRIORITY | Flags::MEM_RECLAIM,
+            )?,
+            ordered_runs: Queue::new(c"ferroce_ordered", Flags::PER_CPU | Flags::MEM_RECLAIM)?,
+            replies: Queue::new(c"ferroce_reply", Flags::BOTTOM_HALF)?,
+            faults: Queue::new(c"ferroce_fault", Flags::UNBOUND)?,
+        })
+    }
+}
+
+/// What the objects of a device share.
+#[pin_data]
+pub(crate) struct Device {
+    pub(crate) node_guid: [u8; 8],
+    pub(crate) netdev: NetDeviceSlot,
+    pub(crate) queues: Arc<Queues>,
+    /// What no queue pair has done that is bound to a counter.
+    pub(crate) stats: Arc<Stats>,
+    /// What was counted by counters that are gone.
+    pub(crate) past_stats: Stats,
+    /// The counters that queue pairs are bound to.
+    #[pin]
+    pub(crate) counters: IdTable<Stats>,
+    active: Atomic<bool>,
+    #[pin]
+    pub(crate) qps: IdTable<Qp>,
+    #[pin]
+    pub(crate) mrs: IdTable<Mr>,
+    #[pin]
+    pub(crate) ahs: IdTable<Ah>,
+    #[pin]
+    pub(crate) mws: IdTable<Mw>,
+    #[pin]
+    pub(crate) fast_mrs: IdTable<FastMr>,
+    /// All memory of the kernel, for its own work requests alone: no key leads here by a table.
+    pub(crate) kernel_memory: Arc<Mr>,
+    #[pin]
+    pub(crate) groups: Groups,
+}
+
+impl Device {
+    /// A device over `netdev`.
+    pub(crate) fn new(netdev: &NetDevice, queues: Arc<Queues>) -> Result<Arc<Self>> {
+        let stats = Arc::new(Stats::new()?, GFP_KERNEL)?;
+        let past_stats = Stats::new()?;
+        let slot = NetDeviceSlot::new(netdev)?;
+        let node_guid = guid_of(netdev.address());
+        let active = is_active(netdev);
+        let kernel_memory = Arc::pin_init(Mr::kernel()?, GFP_KERNEL)?;
+        Arc::pin_init(
+            try_pin_init!(Self {
+                node_guid,
+                netdev: slot,
+                queues,
+                stats,
+                past_stats,
+                counters <- IdTable::new(),
+                active: Atomic::new(active),
+                qps <- IdTable::new(),
+                mrs <- IdTable::new(),
+                ahs <- IdTable::new(),
+                mws <- IdTable::new(),
+                fast_mrs <- IdTable::new(),
+                kernel_memory,
+                groups <- Groups::new(),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The netdev, until it is unregistered.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` after that.
+    pub(crate) fn netdev(&self) -> Result<ARef<NetDevice>> {
+        self.netdev.get().ok_or(ENODEV)
+    }
+
+    /// The largest path MTU that the netdev carries now.
+    pub(crate) fn active_mtu(&self) -> Mtu {
+        self.netdev().map_or(Mtu::B256, |dev| active_mtu(&dev))
+    }
+
+    /// Looks at whether the port is active. Returns that when it has changed.
+    pub(crate) fn update_active(&self, netdev: &NetDevice) -> Option<bool> {
+        let active = is_active(netdev);
+        let was = self.active.xchg(active, Relaxed);
+        (was != active).then_some(active)
+    }
+
+    /// Limits and capabilities.
+    pub(crate) fn attr(&self) -> DeviceAttr {
+        DeviceAttr {
+            sys_image_guid: self.node_guid,
+            max_mr_size: u64::MAX,
+            page_size_cap: 0xffff_f000,
+            vendor_id: 0x00ff_ffff,
+            caps: DeviceCaps::PORT_ACTIVE_EVENT
+                .and(DeviceCaps::SYS_IMAGE_GUID)
+                .and(DeviceCaps::BAD_PKEY_CNTR)
+                .and(DeviceCaps::BAD_QKEY_CNTR)
+                .and(DeviceCaps::RC_RNR_NAK_GEN)
+                .and(DeviceCaps::SRQ_RESIZE)
+                .and(DeviceCaps::MEM_MGT_EXTENSIONS)
+                .and(DeviceCaps::MEM_WINDOW)
+                .and(DeviceCaps::MEM_WINDOW_TYPE_2B)
+                .and(DeviceCaps::FLUSH_GLOBAL)
+                .and(DeviceCaps::FLUSH_PERSISTENT.only_if(pmem::CAN_WRITE_BACK))
+                .and(DeviceCaps::ATOMIC_WRITE),
+            atomic_cap: AtomicCap::Device,
+            odp: Some(ODP),
+            max_qp: QPNS.count() as u32,
+            max_qp_wr: MAX_QP_WR,
+            max_send_sge: limits::MAX_SGE as u32,
+            max_recv_sge: limits::MAX_SGE as u32,
+            max_sge_rd: limits::MAX_SGE as u32,
+            max_cq: MAX_CQ,
+            max_cqe: MAX_CQE,
+            max_mr: MR_INDICES.count() as u32,
+            max_mw: MW_INDICES.count() as u32,
+            max_pd: MAX_PD,
+            max_qp_rd_atom: u32::from(limits::MAX_RD_ATOMIC),
+            max_qp_init_rd_atom: u32::from(limits::MAX_RD_ATOMIC),
+            max_res_rd_atom: MAX_RES_RD_ATOM,
+            max_ah: AH_NUMBERS.count() as u32,
+            max_srq: MAX_SRQ,
+            max_srq_wr: MAX_SRQ_WR,
+            max_srq_sge: MAX_SRQ_SGE,
+            max_mcast_grp: MAX_GROUPS,
+            max_mcast_qp_attach: MAX_MEMBERS,
+            max_total_mcast_qp_attach: MAX_ATTACHED,
+            max_fast_reg_page_list_len: fast::MAX_PAGES,
+            max_pkeys: 1,
+            local_ca_ack_delay: 15,
+            ..DeviceAttr::default()
+        }
+    }
+
+    /// The port's state, as its netdev has it. `speed` was asked of the netdev without our locks.
+    pub(crate) fn port_attr(&self, speed: LinkSpeed) -> PortAttr {
+        let netdev = self.netdev();
+        let (state, phys_state) = match &netdev {
+            Ok(dev) => port_state(dev),
+            Err(_) => (PortState::Down, PhysState::Disabled),
+        };
+        PortAttr {
+            state,
+            phys_state,
+            max_mtu: Mtu::B4096,
+            active_mtu: netdev.map_or(Mtu::B256, |dev| active_mtu(&dev)),
+            speed,
+            max_msg_sz: limits::MAX_MESSAGE_BYTES,
+            gid_tbl_len: GID_TABLE_LEN,
+            pkey_tbl_len: 1,
+            port_cap_flags: PORT_CAP_CM,
+            bad_pkey_cntr: self.violations(Counter::BadPkey),
+            qkey_viol_cntr: self.violations(Counter::BadQkey),
+        }
+    }
+
+    /// A count of violations as the port shows it, which stops at its largest value.
+    fn violations(&self, counter: Counter) -> u32 {
+        u32::try_from(self.total(counter)).unwrap_or(u32::MAX)
+    }
+
+    /// What all queue pairs have done, whatever they are or were bound to.
+    pub(crate) fn total(&self, counter: Counter) -> u64 {
+        let own = self.stats.get(counter);
+        let mut total = own.wrapping_add(self.past_stats.get(counter));
+        self.counters.for_each(|_, stats| {
+            total = total.wrapping_add(stats.get(counter));
+        });
+        total
+    }
+
+    /// What of the port never changes.
+    pub(crate) fn port_immutable() -> PortImmutable {
+        PortImmutable {
+            gid_tbl_len: GID_TABLE_LEN,
+            pkey_tbl_len: 1,
+            has_cm: true,
+        }
+    }
+}
+
+/// What is done with memory that is paged in on demand: all that is done with other memory.
+const ODP: OdpCaps = {
+    const DATAGRAMS: OdpTransportCaps = OdpTransportCaps::SEND
+        .and(OdpTransportCaps::RECV)
+        .and(OdpTransportCaps::SRQ_RECV);
+    const UNRELIABLE: OdpTransportCaps = DATAGRAMS.and(OdpTransportCaps::WRITE);
+    OdpCaps {
+        implicit: true,
+        rc: UNRELIABLE
+            .and(OdpTransportCaps::READ)
+            .and(OdpTransportCaps::ATOMIC)
+            .and(OdpTransportCaps::FLUSH)
+            .and(OdpTransportCaps::ATOMIC_WRITE),
+        uc: UNRELIABLE,
+        ud: DATAGRAMS,
+    }
+};
+
+/// Work requests of one queue.
+pub(crate) const MAX_QP_WR: u32 = 1 << 20;
+/// Receives of one shared receive queue.
+pub(crate) const MAX_SRQ_WR: u32 = 1 << 20;
+/// Scatter-gather elements of one of its receives.
+pub(crate) const MAX_SRQ_SGE: u32 = limits::MAX_SGE as u32;
+/// Completions of one queue.
+pub(crate) const MAX_CQE: u32 = (1 << 15) - 1;
+const MAX_CQ: u32 = 1 << 20;
+const MAX_SRQ: u32 = 1 << 20;
+const MAX_PD: u32 = 1 << 20;
+const MAX_RES_RD_ATOM: u32 = 0x3_f000;
+const GID_TABLE_LEN: u16 = 1024;
+/// `IB_PORT_CM_SUP`.
+const PORT_CAP_CM: u32 = 1 << 16;
+
+/// The EUI-64 of a MAC address, as IPv6 makes it: the same whenever the link is made again.
+fn guid_of(mac: [u8; 6]) -> [u8; 8] {
+    let [a, b, c, d, e, f] = mac;
+    [a ^ 2, b, c, 0xff, 0xfe, d, e, f]
+}
+
+fn active_mtu(netdev: &NetDevice) -> Mtu {
+    Mtu::within(netdev.mtu().saturating_sub(OVERHEAD_BYTES)).unwrap_or(Mtu::B256)
+}
+
+fn is_active(netdev: &NetDevice) -> bool {
+    port_state(netdev).0 == PortState::Active
+}
+
+fn port_state(netdev: &NetDevice) -> (PortState, PhysState) {
+    if !netdev.is_up() {
+        (PortState::Down, PhysState::Disabled)
+    } else if !netdev.has_carrier() {
+        (PortState::Down, PhysState::Polling)
+    } else {
+        (PortState::Active, PhysState::LinkUp)
+    }
+}

@@ -1,0 +1,737 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The world as the two halves of a queue pair see it: work comes from rings, memory is what keys
+//! open, completions go to completion queues.
+
+use core::mem;
+
+use kernel::prelude::*;
+use kernel::sync::{rcu, Arc};
+use rdma::ah::Gids;
+use rdma::net::{IpHeader, NetDevice};
+use rdma::slots::Slots;
+use roce::abi::{self, Arrival, DatagramTo, Poster, SendData, SendLimits, Sge, Sges};
+use roce::completion::{Completion, Status};
+use roce::event::{AsyncEvent, Event};
+use roce::host::{
+    Access, AccessError, DatagramRecvHost, DatagramSendHost, Extent, Fault, FlushError, Observer,
+    RecvHost, SendHost, Span, Taken,
+};
+use roce::limits::{GRH_BYTES, MAX_INLINE_BYTES, MAX_SGE};
+use roce::num::{Iova, Rkey};
+use roce::wr::{
+    AtomicOp, BadRequest, Bind, DatagramRequest, LocalOp, Placement, RecvRequest, Register,
+    SendRequest,
+};
+
+use crate::ah::{Ah, Lookup, Vectors};
+use crate::cq::{Cq, Notice};
+use crate::device::Device;
+use crate::fast::FastMr;
+use crate::memory::{Incoming, Memory, Mr, Payload, Rights, Segment, Unwritten};
+use crate::paging::{Faults, Miss};
+use crate::queue::WorkQueue;
+use crate::srq::Srq;
+use crate::stats::Stats;
+use crate::table::{self, PdId, QpId, LOCAL_DMA_LKEY};
+use crate::window::{Mw, Refused};
+
+/// Why a work request could not be resolved.
+enum Unresolved {
+    /// It is not a good one.
+    Bad(Status),
+    /// There is no memory to hold it; it is to be tried again.
+    NoMemory,
+    /// A work item has to find out where it goes; it is to be tried again after that.
+    Unknown,
+}
+
+/// What is to be told once the lock of the half that found it out is dropped.
+#[derive(Default)]
+#[must_use]
+pub(crate) struct Findings {
+    /// For the owner of the completion queue.
+    pub(crate) notice: Notice,
+    /// There are completions.
+    pub(crate) completed: bool,
+    /// For the owner of the queue pair; a bit for each [`AsyncEvent`].
+    pub(crate) events: Events,
+    /// A request was left where it was for want of memory.
+    pub(crate) starved: bool,
+    /// For the owner of the shared receive queue: few receives are left there.
+    pub(crate) srq_is_low: bool,
+    /// A request was left where it was until a work item has found out where it goes.
+    pub(crate) waits_for_address: bool,
+    /// Memory that is to be faulted in.
+    pub(crate) faults: Faults,
+}
+
+impl Findings {
+    /// Nothing yet, after memory was faulted in, or could not be.
+    pub(crate) fn after(faults: Faults) -> Self {
+        Self {
+            faults,
+            ..Self::default()
+        }
+    }
+}
+
+/// Events of a queue pair to raise: a bit for each.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Events(pub(crate) u32);
+
+impl Events {
+    const ALL: [AsyncEvent; 6] = [
+        AsyncEvent::CommunicationEstablished,
+        AsyncEvent::SendQueueDrained,
+        AsyncEvent::Fatal,
+        AsyncEvent::RequestError,
+        AsyncEvent::AccessError,
+        AsyncEvent::LastWqeReached,
+    ];
+
+    fn bit(event: AsyncEvent) -> u32 {
+        1u32.wrapping_shl(event as u32)
+    }
+
+    fn add(&mut self, event: AsyncEvent) {
+        self.0 |= Self::bit(event);
+    }
+
+    /// Those that it has.
+    pub(crate) fn iter(self) -> impl Iterator<Item = AsyncEvent> {
+        Self::ALL
+            .into_iter()
+            .filter(move |event| self.0 & Self::bit(*event) != 0)
+    }
+}
+
+/// What both halves of a queue pair see alike.
+pub(crate) struct Common<'a> {
+    pub(crate) device: &'a Device,
+    pub(crate) gids: &'a Gids,
+    pub(crate) pd: PdId,
+    pub(crate) qp: QpId,
+    pub(crate) owner: Poster,
+    pub(crate) cq: &'a Cq,
+    /// Where what happens is counted.
+    pub(crate) stats: &'a Stats,
+    /// The payload of the packet at hand, while one is.
+    pub(crate) incoming: Option<Incoming<'a>>,
+    pub(crate) findings: &'a mut Findings,
+}
+
+impl Common<'_> {
+    /// What a FLUSH that may be has to get to persistence.
+    fn unwritten(
+        &self,
+        rkey: Rkey,
+        extent: Extent,
+        placement: Placement,
+    ) -> Result<Option<Unwritten>, AccessError> {
+        let index = table::index_of(rkey.0);
+        let guard = rcu::read_lock();
+        if table::is_window(rkey.0) {
+            let mw = self.device.mws.get(index, &guard).ok_or(AccessError)?;
+            return mw.flush((self.pd, self.qp), rkey.0, extent, placement);
+        }
+        if let Some(mr) = self.device.mrs.get(index, &guard) {
+            return Mr::flush(&mr.into(), self.pd, rkey.0, extent, placement);
+        }
+        let mr = self.device.fast_mrs.get(index, &guard).ok_or(AccessError)?;
+        mr.flush(self.pd, rkey.0, extent, placement)?;
+        Ok(None)
+    }
+
+    fn observe(&self, event: Event) {
+        self.stats.count(event.into());
+    }
+
+    fn raise(&mut self, event: AsyncEvent) {
+        self.findings.events.add(event);
+    }
+
+    fn push(&mut self, completion: &Completion) {
+        // Processes are not told.
+        let arrival = if completion.grh && self.cq.is_kernel() {
+            self.arrival()
+        } else {
+            None
+        };
+        self.findings.completed = true;
+        self.findings
+            .notice
+            .merge(self.cq.push(completion, arrival));
+    }
+
+    /// How the packet at hand arrived.
+    fn arrival(&self) -> Option<Arrival> {
+        let incoming = self.incoming?;
+        Some(Arrival {
+            ipv6: incoming.packet.is_ipv6(),
+            vlan: incoming.device.and_then(NetDevice::vlan_id),
+        })
+    }
+
+    /// The packet at hand, from `from` on.
+    fn incoming_at(&self, from: Span) -> Result<Incoming<'_>, Miss> {
+        let incoming = self.incoming.ok_or(Miss::Gone)?;
+        let offset = incoming.offset.saturating_add(from.offset as usize);
+        Ok(Incoming { offset, ..incoming })
+    }
+
+    /// Copies from the packet at hand, to memory all of which will be used.
+    fn scatter(&mut self, to: &impl Memory, at: u32, from: Span) -> Result<(), Fault> {
+        let placed = self
+            .incoming_at(from)
+            .and_then(|incoming| to.scatter(at, from.len, incoming));
+        placed.map_err(|miss| self.findings.faults.sort(miss))
+    }
+
+    /// Likewise to a receive: nobody knows how much of that will be used.
+    fn receive_into(&mut self, to: &Payload, at: u32, from: Span) -> Result<(), Fault> {
+        let placed = self
+            .incoming_at(from)
+            .and_then(|incoming| to.scatter(at, from.len, incoming));
+        placed.map_err(|miss| self.findings.faults.sort(miss.without_ahead()))
+    }
+
+    /// Finds the `len` bytes at `iova` that `key` opens for `rights` to objects of `pd`, and holds
+    /// them.
+    fn segment(
+        &self,
+        pd: PdId,
+        key: u32,
+        rights: Rights,
+        iova: Iova,
+        len: u32,
+    ) -> Result<Segment, AccessError> {
+        let guard = rcu::read_lock();
+        let index = table::index_of(key);
+        if let Some(mr) = self.device.mrs.get(index, &guard) {
+            return Mr::segment(&mr.into(), pd, key, rights, iova, len);
+        }
+        let mr = self.device.fast_mrs.get(index, &guard);
+        FastMr::segment(&mr.ok_or(AccessError)?.into(), pd, key, rights, iova, len)
+    }
+
+    /// Finds the address handle of that number, and holds it.
+    // Rules: UDX-13
+    fn handle(&self, number: u32) -> Result<Arc<Ah>, Unresolved> {
+        let bad = Unresolved::Bad(Status::LocalQpOperation);
+        let guard = rcu::read_lock();
+        let found = self.device.ahs.get(number, &guard);
+        match found.filter(|ah| ah.is_of(self.pd)) {
+            Some(ah) => Ok(ah.into()),
+            None => Err(bad),
+        }
+    }
+
+    /// As [`segment`](Self::segment), for a key that a peer gave: a window may have it.
+    fn remote(
+        &self,
+        key: u32,
+        rights: Rights,
+        iova: Iova,
+        len: u32,
+    ) -> Result<Segment, AccessError> {
+        if !table::is_window(key) {
+            return self.segment(self.pd, key, rights, iova, len);
+        }
+        let guard = rcu::read_lock();
+        let mw = self.device.mws.get(table::index_of(key), &guard);
+        let mw = Arc::from(mw.ok_or(AccessError)?);
+        Mw::segment(&mw, (self.pd, self.qp), key, rights, iova, len)
+    }
+
+    fn bind(&self, bind: &Bind) -> Result<(), Refused> {
+        let guard = rcu::read_lock();
+        let mw = self.device.mws.get(table::index_of(bind.window.0), &guard);
+        let mw = mw.ok_or(Refused)?;
+        let mr = if bind.length > 0 {
+            let mr = self.device.mrs.get(table::index_of(bind.lkey.0), &guard);
+            Some(Arc::from(mr.ok_or(Refused)?))
+        } else {
+            None
+        };
+        mw.bind(self.pd, self.qp, bind, mr)
+    }
+
+    /// Regions of processes are theirs alone to give up, by a verb: only windows, and regions that
+    /// work requests register, have keys that work requests and peers may invalidate.
+    // Rules: INV-4, INV-12
+    fn invalidate(&self, rkey: Rkey) -> Result<(), Refused> {
+        let guard = rcu::read_lock();
+        let index = table::index_of(rkey.0);
+        if let Some(mw) = self.device.mws.get(index, &guard) {
+            return mw.invalidate(self.pd, self.qp, rkey.0);
+        }
+        let mr = self.device.fast_mrs.get(index, &guard);
+        mr.ok_or(Refused)?.invalidate(self.pd, rkey.0)
+    }
+
+    fn register(&self, register: &Register) -> Result<(), Refused> {
+        let guard = rcu::read_lock();
+        let index = table::index_of(register.key.0);
+        let mr = self.device.fast_mrs.get(index, &guard);
+        mr.ok_or(Refused)?.register(self.pd, register)
+    }
+
+    // Rules: MEM-7
+    fn local(&self, pd: PdId, sge: Sge, rights: Rights) -> Result<Segment, Unresolved> {
+        self.segment(pd, sge.lkey.0, rights, sge.addr, sge.length)
+            .or_else(|_| self.kernel_memory(sge))
+            .map_err(|_| Unresolved::Bad(Status::LocalProtection))
+    }
+
+    /// What an SGE names by a key that the kernel's own work requests alone may use; see
+    /// [`Mr::kernel`].
+    #[cold]
+    fn kernel_memory(&self, sge: Sge) -> Result<Segment, AccessError> {
+        if self.owner != Poster::Kernel || sge.lkey != LOCAL_DMA_LKEY {
+            return Err(AccessError);
+        }
+        Mr::kernel_segment(&self.device.kernel_memory, sge.addr, sge.length)
+    }
+
+    /// Resolves the SGEs of a work request of `pd` whose memory is used with `rights`.
+    fn resolve(
+        &self,
+        pd: PdId,
+        sges: Sges<'_>,
+        rights: Rights,
+        spare: &mut Spare,
+    ) -> Result<Payload, Unresolved> {
+        let mut sges = sges.filter(|sge| sge.length > 0);
+        let Some(first) = sges.next() else {
+            return Ok(Payload::Empty);
+        };
+        let first = self.local(pd, first, rights)?;
+        let Some(second) = sges.next() else {
+            return Ok(Payload::One(first));
+        };
+        let second = self.local(pd, second, rights)?;
+        let mut segments = spare.segments()?;
+        let mut places = segments.iter_mut();
+        let mut put = |segment| match places.next() {
+            Some(place) => {
+                *place = Some(segment);
+                Ok(())
+            }
+            None => Err(Unresolved::Bad(Status::LocalQpOperation)),
+        };
+        put(first)?;
+        put(second)?;
+        for sge in sges {
+            put(self.local(pd, sge, rights)?)?;
+        }
+        Ok(Payload::Many(segments))
+    }
+}
+
+/// Buffers of retired requests, kept for the next ones.
+#[derive(Default)]
+pub(crate) struct Spare {
+    segments: Option<Slots<Option<Segment>>>,
+    bytes: Option<Slots<u8>>,
+}
+
+impl Spare {
+    fn segments(&mut self) -> Result<Slots<Option<Segment>>, Unresolved> {
+        match self.segments.take() {
+            Some(segments) => Ok(segments),
+            None => Slots::new(MAX_SGE, GFP_ATOMIC).map_err(|_| Unresolved::NoMemory),
+        }
+    }
+
+    fn inline(&mut self, bytes: &[u8]) -> Result<Payload, Unresolved> {
+        if bytes.is_empty() {
+            return Ok(Payload::Empty);
+        }
+        let mut copy = match self.bytes.take() {
+            Some(copy) => copy,
+            None => Slots::new(MAX_INLINE_BYTES, GFP_ATOMIC).map_err(|_| Unresolved::NoMemory)?,
+        };
+        for (to, from) in copy.iter_mut().zip(bytes) {
+            *to = *from;
+        }
+        Ok(Payload::Inline(copy))
+    }
+
+    fn keep(&mut self, payload: Payload) {
+        match payload {
+            Payload::Empty | Payload::One(_) => {}
+            Payload::Inline(bytes) => self.bytes = Some(bytes),
+            Payload::Many(mut segments) => {
+                segments.iter_mut().for_each(|segment| *segment = None);
+                self.segments = Some(segments);
+            }
+        }
+    }
+}
+
+/// What a send queue is made of, beside its requester.
+pub(crate) struct SendQueue {
+    pub(crate) queue: WorkQueue,
+    pub(crate) limits: SendLimits,
+    /// Where a slot is copied to, as large as a slot.
+    pub(crate) scratch: Slots<u8>,
+    pub(crate) spare: Spare,
+    /// Where datagrams go without an address handle.
+    pub(crate) vectors: Vectors,
+}
+
+/// A requester's host.
+pub(crate) struct SendSide<'a> {
+    pub(crate) common: Common<'a>,
+    pub(crate) send: &'a mut SendQueue,
+}
+
+/// What became of a work request that was copied; `None` leaves it where it is until there is
+/// memory for it.
+fn settle<R>(findings: &mut Findings, wr_id: u64, resolved: Result<R, Unresolved>) -> Taken<R> {
+    match resolved {
+        Ok(request) => Some(Ok(request)),
+        Err(Unresolved::Bad(status)) => Some(Err(BadRequest { wr_id, status })),
+        Err(Unresolved::NoMemory) => {
+            findings.starved = true;
+            None
+        }
+        Err(Unresolved::Unknown) => {
+            findings.waits_for_address = true;
+            None
+        }
+    }
+}
+
+impl SendSide<'_> {
+    fn payload(&mut self, data: SendData<'_>, rights: Rights) -> Result<Payload, Unresolved> {
+        let spare = &mut self.send.spare;
+        match data {
+            SendData::Inline(bytes) => spare.inline(bytes),
+            SendData::Sges(sges) => self.common.resolve(self.common.pd, sges, rights, spare),
+        }
+    }
+
+    fn retire(&mut self, payload: Option<Payload>, completion: Option<Completion>) {
+        if let Some(payload) = payload {
+            self.send.spare.keep(payload);
+        }
+        self.send.queue.retire();
+        if let Some(completion) = completion {
+            self.common.push(&completion);
+        }
+    }
+
+    /// Copies the next slot, if there is one, and has `take` make a work request of it.
+    fn next<R>(&mut self, take: impl FnOnce(&mut Self, &[u8]) -> Taken<R>) -> Taken<R> {
+        let mut copy = mem::replace(&mut self.send.scratch, Slots::empty());
+        let taken = if self.send.queue.copy_next(&mut copy) {
+            take(self, &copy)
+        } else {
+            None
+        };
+        if taken.is_some() {
+            self.send.queue.take();
+        }
+        self.send.scratch = copy;
+        taken
+    }
+
+    fn address(&mut self, to: DatagramTo) -> Result<Arc<Ah>, Unresolved> {
+        let vector = match to {
+            DatagramTo::Handle(number) => return self.common.handle(number),
+            DatagramTo::Vector(vector) => vector,
+        };
+        match self.send.vectors.look_up(vector, self.common.gids) {
+            Lookup::Found(ah) => Ok(ah),
+            Lookup::Bad => Err(Unresolved::Bad(Status::LocalQpOperation)),
+            Lookup::Unknown => Err(Unresolved::Unknown),
+        }
+    }
+
+    fn take_datagram(&mut self, slot: &[u8]) -> Taken<DatagramRequest<Payload, Arc<Ah>>> {
+        let wqe = match abi::decode_datagram(slot, &self.send.limits) {
+            Ok(wqe) => wqe,
+            Err(bad) => return Some(Err(bad)),
+        };
+        let request = self.address(wqe.to).and_then(|address| {
+            Ok(DatagramRequest {
+                wr_id: wqe.wr_id,
+                dest: wqe.dest,
+                imm: wqe.imm,
+                flags: wqe.flags,
+                length: wqe.length,
+                payload: self.payload(wqe.data, Rights::NONE)?,
+                address,
+            })
+        });
+        settle(self.common.findings, wqe.wr_id, request)
+    }
+
+    fn take(&mut self, slot: &[u8]) -> Taken<SendRequest<Payload>> {
+        let wqe = match abi::decode_send(slot, &self.send.limits) {
+            Ok(wqe) => wqe,
+            Err(bad) => return Some(Err(bad)),
+        };
+        let rights = if wqe.op.writes_locally() {
+            Rights::LOCAL_WRITE
+        } else {
+            Rights::NONE
+        };
+        let request = self.payload(wqe.data, rights).map(|payload| SendRequest {
+            wr_id: wqe.wr_id,
+            op: wqe.op,
+            flags: wqe.flags,
+            length: wqe.length,
+            payload,
+        });
+        settle(self.common.findings, wqe.wr_id, request)
+    }
+}
+
+impl Observer for SendSide<'_> {
+    fn observe(&mut self, event: Event) {
+        self.common.observe(event);
+    }
+
+    fn raise(&mut self, event: AsyncEvent) {
+        self.common.raise(event);
+    }
+}
+
+impl SendHost for SendSide<'_> {
+    type Payload = Payload;
+
+    fn next_send(&mut self) -> Taken<SendRequest<Payload>> {
+        self.next(Self::take)
+    }
+
+    fn scatter(&mut self, to: &Payload, at: u32, from: Span) -> Result<(), Fault> {
+        self.common.scatter(to, at, from)
+    }
+
+    fn put_original(&mut self, to: &Payload, original: u64) -> Result<(), Fault> {
+        let placed = to.put_original(original);
+        placed.map_err(|miss| self.common.findings.faults.sort(miss))
+    }
+
+    // Rules: MWN-14
+    fn carry_out(&mut self, op: &LocalOp) -> Result<(), Status> {
+        match op {
+            LocalOp::Bind(bind) => self.common.bind(bind).map_err(|_| Status::MwBind),
+            LocalOp::Invalidate { rkey } => self
+                .common
+                .invalidate(*rkey)
+                .map_err(|_| Status::LocalQpOperation),
+            LocalOp::Register(register) => {
+                self.common.register(register).map_err(|_| Status::MwBind)
+            }
+        }
+    }
+
+    fn retire(&mut self, payload: Option<Payload>, completion: Option<Completion>) {
+        SendSide::retire(self, payload, completion);
+    }
+}
+
+impl DatagramSendHost for SendSide<'_> {
+    type Payload = Payload;
+    type Address = Arc<Ah>;
+
+    fn next_datagram(&mut self) -> Taken<DatagramRequest<Payload, Arc<Ah>>> {
+        self.next(Self::take_datagram)
+    }
+
+    fn retire(&mut self, payload: Option<Payload>, completion: Option<Completion>) {
+        SendSide::retire(self, payload, completion);
+    }
+}
+
+/// A receive queue that is one queue pair's own.
+pub(crate) struct OwnReceives {
+    pub(crate) queue: WorkQueue,
+    pub(crate) max_sge: u32,
+    /// Where a slot is copied to, as large as a slot.
+    pub(crate) scratch: Slots<u8>,
+}
+
+/// Where receives come from.
+pub(crate) enum Receives {
+    Own(OwnReceives),
+    Shared(Arc<Srq>),
+}
+
+/// What a receive queue is made of, beside its responder.
+pub(crate) struct RecvQueue {
+    pub(crate) receives: Receives,
+    pub(crate) spare: Spare,
+}
+
+impl RecvQueue {
+    /// Gives the oldest taken receive back.
+    fn retire(&mut self) {
+        if let Receives::Own(own) = &mut self.receives {
+            own.queue.retire();
+        }
+    }
+
+    /// Forgets what was posted to the queue pair alone.
+    pub(crate) fn reset(&mut self) {
+        if let Receives::Own(own) = &mut self.receives {
+            own.queue.reset();
+        }
+    }
+}
+
+/// A responder's host.
+pub(crate) struct RecvSide<'a> {
+    pub(crate) common: Common<'a>,
+    pub(crate) recv: &'a mut RecvQueue,
+}
+
+impl Common<'_> {
+    /// Decodes and resolves a receive that was posted for memory of `pd`.
+    // Rules: MEM-8
+    fn receive(
+        &mut self,
+        pd: PdId,
+        slot: &[u8],
+        max_sge: u32,
+        spare: &mut Spare,
+    ) -> Taken<RecvRequest<Payload>> {
+        let wqe = match abi::decode_recv(slot, max_sge) {
+            Ok(wqe) => wqe,
+            Err(bad) => return Some(Err(bad)),
+        };
+        let payload = self.resolve(pd, wqe.sges, Rights::LOCAL_WRITE, spare);
+        let request = payload.map(|payload| RecvRequest {
+            wr_id: wqe.wr_id,
+            length: wqe.length,
+            payload,
+        });
+        settle(self.findings, wqe.wr_id, request)
+    }
+}
+
+impl OwnReceives {
+    fn take(&mut self, common: &mut Common<'_>, spare: &mut Spare) -> Taken<RecvRequest<Payload>> {
+        if !self.queue.copy_next(&mut self.scratch) {
+            return None;
+        }
+        let taken = common.receive(common.pd, &self.scratch, self.max_sge, spare)?;
+        self.queue.take();
+        Some(taken)
+    }
+}
+
+impl Observer for RecvSide<'_> {
+    fn observe(&mut self, event: Event) {
+        self.common.observe(event);
+    }
+
+    fn raise(&mut self, event: AsyncEvent) {
+        self.common.raise(event);
+    }
+}
+
+impl RecvHost for RecvSide<'_> {
+    type Payload = Payload;
+    type Grant = Segment;
+
+    fn take_recv(&mut self) -> Option<Result<RecvRequest<Payload>, BadRequest>> {
+        let Self { common, recv } = self;
+        let spare = &mut recv.spare;
+        match &mut recv.receives {
+            Receives::Own(own) => own.take(common, spare),
+            Receives::Shared(srq) => {
+                // Rules: SRQ-4
+                let (taken, is_low) =
+                    srq.take(|slot, max_sge| common.receive(srq.pd, slot, max_sge, spare));
+                common.findings.srq_is_low |= is_low;
+                taken
+            }
+        }
+    }
+
+    fn has_shared_queue(&self) -> bool {
+        matches!(self.recv.receives, Receives::Shared(_))
+    }
+
+    fn scatter(&mut self, to: &Payload, at: u32, from: Span) -> Result<(), Fault> {
+        self.common.receive_into(to, at, from)
+    }
+
+    fn complete(&mut self, payload: Option<Payload>, completion: Completion) {
+        if let Some(payload) = payload {
+            self.recv.spare.keep(payload);
+        }
+        self.recv.retire();
+        self.common.push(&completion);
+    }
+
+    fn discard(&mut self, payload: Payload) {
+        self.recv.spare.keep(payload);
+        self.recv.retire();
+    }
+
+    fn authorize(
+        &mut self,
+        rkey: Rkey,
+        iova: Iova,
+        len: u32,
+        access: Access,
+    ) -> Result<Segment, AccessError> {
+        self.common
+            .remote(rkey.0, Rights::needed_for(access), iova, len)
+    }
+
+    fn invalidate(&mut self, rkey: Rkey) -> Result<(), AccessError> {
+        self.common.invalidate(rkey).map_err(|_| AccessError)
+    }
+
+    fn place(&mut self, to: &Segment, at: u32, from: Span) -> Result<(), Fault> {
+        self.common.scatter(to, at, from)
+    }
+
+    fn place_atomically(&mut self, to: &Segment, from: Span) -> Result<(), Fault> {
+        let placed = self
+            .common
+            .incoming_at(from)
+            .and_then(|incoming| to.place_atomically(incoming));
+        placed.map_err(|miss| self.common.findings.faults.sort(miss))
+    }
+
+    fn flush(
+        &mut self,
+        rkey: Rkey,
+        extent: Extent,
+        placement: Placement,
+    ) -> Result<(), FlushError> {
+        let unwritten = self.common.unwritten(rkey, extent, placement)?;
+        // Rules: MPE-15
+        if let Some(unwritten) = unwritten {
+            self.common.findings.faults.write_back(unwritten)?;
+        }
+        Ok(())
+    }
+
+    fn atomic(&mut self, to: &Segment, op: AtomicOp) -> Result<u64, Fault> {
+        let done = to.atomic(op);
+        done.map_err(|miss| self.common.findings.faults.sort(miss))
+    }
+}
+
+impl DatagramRecvHost for RecvSide<'_> {
+    // Rules: UDX-4
+    fn scatter_grh(&mut self, to: &Payload) -> Result<(), Fault> {
+        let packet = self.common.incoming.ok_or(Fault::Gone)?.packet;
+        let mut grh = [0; GRH_BYTES as usize];
+        match packet.ip_header() {
+            IpHeader::V6(ip) => grh = *ip,
+            IpHeader::V4(ip) => *grh.last_chunk_mut().ok_or(Fault::Gone)? = *ip,
+        }
+        let placed = to.put_first(&grh);
+        placed.map_err(|miss| self.common.findings.faults.sort(miss.without_ahead()))
+    }
+}

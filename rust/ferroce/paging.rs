@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory that has to be faulted in first, and what waits for it.
+//!
+//! Copies are made under a half's lock, with bottom halves off, and find pages of on-demand memory
+//! or not. If they do not, the half stops there: it keeps what was to be placed, and all packets
+//! that come after it, in a queue, and takes back what was to be sent. A work item faults the memory
+//! in and has the half go on where it stopped, so everything happens once and in its order. If that
+//! fails, the copy fails for good, as one from memory that is gone.
+//!
+//! A FLUSH to persistence waits in the same way, until a work item has written its memory back from
+//! the caches, if that takes long or some of the memory is not known to be there.
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use rdma::net::{Datagram, HeldPacket, PacketQueue};
+use rdma::odp::Intent;
+use roce::host::Fault;
+
+use crate::memory::{Mr, Unwritten};
+use crate::stats::{Counter, Stats};
+
+/// Bytes that are faulted in beyond those that are needed at once, if they will be.
+const MAX_AHEAD: u32 = 256 << 10;
+
+/// Memory that something has to be done for by a work item.
+#[derive(Clone)]
+pub(crate) enum Absent {
+    /// It is to be faulted in.
+    Page(AbsentPage),
+    /// It is to be written back from the caches.
+    Unwritten(Unwritten),
+}
+
+/// Memory that is to be faulted in.
+#[derive(Clone)]
+pub(crate) struct AbsentPage {
+    mr: Arc<Mr>,
+    at: u64,
+    /// Bytes that are needed.
+    len: u32,
+    /// Bytes behind them that will be needed.
+    ahead: u32,
+    intent: Intent,
+}
+
+/// Why bytes were not copied.
+pub(crate) enum Miss {
+    /// The memory is gone, or not there.
+    Gone,
+    /// It is to be faulted in.
+    Absent(Absent),
+}
+
+impl Miss {
+    /// This, without what is not needed yet: it may never be.
+    pub(crate) fn without_ahead(self) -> Self {
+        match self {
+            Self::Absent(Absent::Page(page)) => {
+                Self::Absent(Absent::Page(AbsentPage { ahead: 0, ..page }))
+            }
+            other => other,
+        }
+    }
+}
+
+impl Absent {
+    /// `len` bytes from byte `at` of `mr` on, with `ahead` behind them that will be needed, too.
+    pub(crate) fn new(mr: &Arc<Mr>, at: u64, len: u32, ahead: u32, intent: Intent) -> Self {
+        Self::Page(AbsentPage {
+            mr: mr.clone(),
+            at,
+            len,
+            ahead: ahead.min(MAX_AHEAD),
+            intent,
+        })
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Page(one), Self::Page(other)) => one.is_same(other),
+            (Self::Unwritten(one), Self::Unwritten(other)) => one.is_same(other),
+            _ => false,
+        }
+    }
+
+    /// Sees to it. Sleeps.
+    fn see_to(self, stats: &Stats) -> Option<Outcome> {
+        let done = match &self {
+            Self::Page(page) => {
+                stats.count(Counter::PageFaults);
+                page.fault_in()
+            }
+            Self::Unwritten(unwritten) => unwritten.write_back(),
+        };
+        match (done, self) {
+            (Err(_), absent) => Some(Outcome::Failed(absent)),
+            (Ok(()), Self::Unwritten(unwritten)) => Some(Outcome::WrittenBack(unwritten)),
+            (Ok(()), Self::Page(_)) => None,
+        }
+    }
+}
+
+impl AbsentPage {
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.mr, &other.mr) && self.at == other.at && self.intent == other.intent
+    }
+
+    /// Faults it in. Sleeps.
+    fn fault_in(&self) -> Result {
+        let memory = self.mr.on_demand().ok_or(EFAULT)?;
+        let all = u64::from(self.len).saturating_add(u64::from(self.ahead));
+        match memory.fault_in(self.at, all, self.intent) {
+            Err(_) if self.ahead > 0 => memory.fault_in(self.at, u64::from(self.len), self.intent),
+            result => result,
+        }
+    }
+}
+
+/// What has become of memory that was waited for, beyond its being there now.
+pub(crate) enum Outcome {
+    /// Nothing could be done: finding that absent again is final.
+    Failed(Absent),
+    /// It was written back.
+    WrittenBack(Unwritten),
+}
+
+/// What a call into a half finds out about memory that is absent.
+#[derive(Default)]
+pub(crate) struct Faults {
+    /// What was found absent, and stopped the half.
+    absent: Option<Absent>,
+    /// For the first that is found absent.
+    outcome: Option<Outcome>,
+}
+
+impl Faults {
+    /// After what was waited for was seen to.
+    pub(crate) fn after(outcome: Option<Outcome>) -> Self {
+        Self {
+            absent: None,
+            outcome,
+        }
+    }
+
+    /// What to tell the protocol of a miss; what is absent is [taken](Self::take) after the call.
+    #[cold]
+    pub(crate) fn sort(&mut self, miss: Miss) -> Fault {
+        let Miss::Absent(absent) = miss else {
+            return Fault::Gone;
+        };
+        match self.outcome.take() {
+            Some(Outcome::Failed(it)) if it.is_same(&absent) => Fault::Gone,
+            _ => {
+                self.absent = Some(absent);
+                Fault::Absent
+            }
+        }
+    }
+
+    /// Gets memory to persistence. What can be done only later is [taken](Self::take) after the call.
+    pub(crate) fn write_back(&mut self, unwritten: Unwritten) -> Result<(), Fault> {
+        match self.outcome.take() {
+            Some(Outcome::WrittenBack(it)) if it.is_same(&unwritten) => return Ok(()),
+            outcome => self.outcome = outcome,
+        }
+        unwritten.write_back_at_once().map_err(|error| {
+            if error == EAGAIN {
+                self.sort(Miss::Absent(Absent::Unwritten(unwritten)))
+            } else {
+                Fault::Gone
+            }
+        })
+    }
+
+    pub(crate) fn take(&mut self) -> Option<Absent> {
+        self.absent.take()
+    }
+}
+
+/// What a half waits for, and what waits with it. Guarded by the half's lock.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    /// What the oldest of `packets` is to be placed in.
+    to_place: Option<Absent>,
+    packets: PacketQueue,
+    /// How often the oldest packet, or what it waits for, has become another one.
+    turn: u64,
+    /// What the next packet to send is made of.
+    to_send: Option<Absent>,
+}
+
+/// What to see to.
+#[derive(Default)]
+pub(crate) struct Wanted {
+    to_place: Option<Absent>,
+    to_send: Option<Absent>,
+    turn: u64,
+}
+
+/// What was seen to.
+pub(crate) struct Seen {
+    to_place: Option<Outcome>,
+    to_send: Option<Outcome>,
+    turn: u64,
+}
+
+impl Waiting {
+    /// Whether packets have to wait, whatever they are for.
+    #[inline]
+    pub(crate) fn holds_packets(&self) -> bool {
+        !self.packets.is_empty()
+    }
+
+    /// Whether nothing may be sent.
+    #[inline]
+    pub(crate) fn stops_sending(&self) -> bool {
+        self.to_send.is_some()
+    }
+
+    /// Whether there is something to be done by a work item.
+    #[inline]
+    pub(crate) fn is_any(&self) -> bool {
+        self.holds_packets() || self.stops_sending()
+    }
+
+    /// Has a packet wait behind the others.
+    pub(crate) fn hold(&mut self, packet: &Datagram, stats: &Stats) {
+        let counter = match self.packets.push(packet.hold()) {
+            Ok(()) => Counter::HeldPackets,
+            Err(_) => Counter::DroppedHeld,
+        };
+        stats.count(counter);
+    }
+
+    /// Has the first packet wait, for `absent`.
+    pub(crate) fn begin(&mut self, absent: Option<Absent>, packet: &Datagram, stats: &Stats) {
+        self.wait_for(absent);
+        self.hold(packet, stats);
+    }
+
+    /// Has the oldest packet wait again, for `absent`.
+    pub(crate) fn put_back(&mut self, absent: Option<Absent>, packet: HeldPacket) {
+        self.wait_for(absent);
+        self.packets.push_front(packet);
+    }
+
+    fn wait_for(&mut self, absent: Option<Absent>) {
+        self.to_place = absent;
+        self.turn = self.turn.wrapping_add(1);
+    }
+
+    /// The oldest packet.
+    pub(crate) fn next_packet(&mut self) -> Option<HeldPacket> {
+        self.packets.pop()
+    }
+
+    /// Has what is to be sent wait for `absent`.
+    pub(crate) fn stop_sending(&mut self, absent: Option<Absent>) {
+        self.to_send = absent;
+    }
+
+    /// What is waited for. It goes on waiting.
+    pub(crate) fn wanted(&self) -> Wanted {
+        Wanted {
+            to_place: self.to_place.clone(),
+            to_send: self.to_send.clone(),
+            turn: self.turn,
+        }
+    }
+
+    /// What was waited for has been seen to. Returns what the oldest packet and what is to be sent
+    /// have to know of that.
+    pub(crate) fn go_on(&mut self, seen: Seen) -> (Faults, Faults) {
+        // Of another packet, if the half was reset meanwhile, nothing was seen to.
+        let to_place = seen.to_place.filter(|_| seen.turn == self.turn);
+        self.to_place = None;
+        self.to_send = None;
+        (Faults::after(to_place), Faults::after(seen.to_send))
+    }
+
+    /// Forgets all.
+    pub(crate) fn clear(&mut self) {
+        self.wait_for(None);
+        self.to_send = None;
+        self.packets.clear();
+    }
+}
+
+impl Wanted {
+    /// Faults it in, or writes it back. Sleeps.
+    pub(crate) fn see_to(self, stats: &Stats) -> Seen {
+        let see_to = |absent: Option<Absent>| absent?.see_to(stats);
+        Seen {
+            to_place: see_to(self.to_place),
+            to_send: see_to(self.to_send),
+            turn: self.turn,
+        }
+    }
+}

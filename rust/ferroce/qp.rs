@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Queue pairs: two halves, each under a lock of its own, and what both stand on.
+
+use core::mem;
+
+use kernel::cpu::CpuId;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
+use kernel::sync::{new_mutex, Arc, Mutex};
+use kernel::workqueue::{impl_has_work, new_work, Work};
+use rdma::ah::Gids;
+use rdma::net::{Credit, Path};
+use rdma::sync::BhSpinLock;
+use rdma::timer::{impl_has_timer, Timer};
+use rdma::upcall::QpUpcall;
+use roce::abi::Poster;
+use roce::num::{Pkey, Qpn};
+use roce::qp::State;
+
+use crate::cq::Cq;
+use crate::device::Device;
+use crate::host::{Common, Events, Findings, RecvQueue, RecvSide, SendQueue, SendSide};
+use crate::memory::Incoming;
+use crate::paging::Waiting;
+use crate::service::{RecvService, SendService, Service};
+use crate::settings::Settings;
+use crate::srq::Srq;
+use crate::stats::Stats;
+use crate::stream::Stream;
+use crate::table::{PdId, QpId};
+
+/// Names of a queue pair's work items.
+pub(crate) mod work {
+    /// Goes on with sending and flushing, in process context.
+    pub(crate) const RUN: u64 = 0;
+    /// Sends the replies that a batch of packets left owed.
+    pub(crate) const REPLY: u64 = 1;
+    /// Sends what the kernel has posted with interrupts disabled, in a softirq.
+    pub(crate) const DOORBELL: u64 = 2;
+    /// Raises events for an owner in the kernel.
+    pub(crate) const EVENT: u64 = 3;
+    /// Faults in what the send half waits for, and has it go on.
+    pub(crate) const FAULT_SEND: u64 = 4;
+    /// Likewise for the receive half.
+    pub(crate) const FAULT_RECV: u64 = 5;
+}
+
+/// The two ends of a connection, as GIDs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ends {
+    pub(crate) ours: [u8; 16],
+    pub(crate) theirs: [u8; 16],
+}
+
+/// The way to the peer.
+pub(crate) struct Route {
+    pub(crate) ends: Ends,
+    pub(crate) path: Path,
+}
+
+/// What sends, and its surroundings.
+pub(crate) struct SendHalf {
+    pub(crate) service: SendService,
+    pub(crate) send: SendQueue,
+    /// A work item will go on sending, and nobody else may, so that packets stay in order.
+    pub(crate) deferred: bool,
+    /// What waits for memory that is paged in.
+    pub(crate) waiting: Waiting,
+    /// The way to the peer, of a connection.
+    pub(crate) route: Option<Route>,
+    /// Where what it does is counted: by the device, or the counter that it is bound to.
+    pub(crate) stats: Arc<Stats>,
+}
+
+/// What receives, and its surroundings.
+pub(crate) struct RecvHalf {
+    pub(crate) service: RecvService,
+    pub(crate) recv: RecvQueue,
+    /// What waits for memory that is paged in.
+    pub(crate) waiting: Waiting,
+    /// The way to the peer, of a connection.
+    pub(crate) route: Option<Route>,
+    /// As in [`SendHalf`].
+    pub(crate) stats: Arc<Stats>,
+}
+
+impl RecvHalf {
+    /// Whether packets between those ends are for it: a connection has one peer, datagrams come
+    /// from anybody.
+    pub(crate) fn takes(&self, packet: Ends) -> bool {
+        match self.service {
+            RecvService::Connected(..) => self
+                .route
+                .as_ref()
+                .is_some_and(|route| route.ends == packet),
+            RecvService::Datagram(_) => true,
+        }
+    }
+}
+
+/// What never changes in a queue pair's life.
+pub(crate) struct Fixed {
+    pub(crate) device: Arc<Device>,
+    pub(crate) gids: Gids,
+    pub(crate) id: QpId,
+    pub(crate) qpn: Qpn,
+    pub(crate) service: Service,
+    pub(crate) pd: PdId,
+    pub(crate) owner: Poster,
+    pub(crate) send_cq: Arc<Cq>,
+    pub(crate) recv_cq: Arc<Cq>,
+    pub(crate) srq: Option<Arc<Srq>>,
+    pub(crate) upcall: QpUpcall,
+    pub(crate) credit: Arc<Credit>,
+}
+
+/// A queue pair.
+///
+/// Locks, see `Documentation/locking.rst`: `settings` before `send` or `recv`, never both of
+/// these, and each before a completion queue's ring.
+#[pin_data]
+pub(crate) struct Qp {
+    pub(crate) fixed: Fixed,
+    state: Atomic<u32>,
+    /// Whether the owner asked to be told when the send queue has drained.
+    notify_drained: Atomic<bool>,
+    /// The CPU that sent last.
+    sent_on: Atomic<u32>,
+    pub(crate) stream: Stream,
+    #[pin]
+    pub(crate) send: BhSpinLock<SendHalf>,
+    #[pin]
+    pub(crate) recv: BhSpinLock<RecvHalf>,
+    #[pin]
+    pub(crate) settings: Mutex<Settings>,
+    #[pin]
+    pub(crate) timer: Timer<Self>,
+    #[pin]
+    run: Work<Self, { work::RUN }>,
+    #[pin]
+    reply: Work<Self, { work::REPLY }>,
+    #[pin]
+    doorbell: Work<Self, { work::DOORBELL }>,
+    /// What the work item is to raise.
+    events: Atomic<u32>,
+    #[pin]
+    event: Work<Self, { work::EVENT }>,
+    #[pin]
+    fault_send: Work<Self, { work::FAULT_SEND }>,
+    #[pin]
+    fault_recv: Work<Self, { work::FAULT_RECV }>,
+}
+
+impl_has_work! {
+    impl HasWork<Self, { work::RUN }> for Qp { self.run }
+    impl HasWork<Self, { work::REPLY }> for Qp { self.reply }
+    impl HasWork<Self, { work::DOORBELL }> for Qp { self.doorbell }
+    impl HasWork<Self, { work::EVENT }> for Qp { self.event }
+    impl HasWork<Self, { work::FAULT_SEND }> for Qp { self.fault_send }
+    impl HasWork<Self, { work::FAULT_RECV }> for Qp { self.fault_recv }
+}
+
+impl_has_timer! {
+    impl HasTimer<Self> for Qp { self.timer }
+}
+
+impl Qp {
+    /// A queue pair in RESET.
+    pub(crate) fn new(
+        fixed: Fixed,
+        send: SendHalf,
+        recv: RecvHalf,
+        settings: Settings,
+    ) -> impl PinInit<Self> {
+        pin_init!(Self {
+            fixed,
+            state: Atomic::new(State::Reset as u32),
+            notify_drained: Atomic::new(false),
+            sent_on: Atomic::new(u32::MAX),
+            stream: Stream::new(),
+            send <- rdma::new_bh_spinlock!(send, "ferroce::Qp::send"),
+            recv <- rdma::new_bh_spinlock!(recv, "ferroce::Qp::recv"),
+            settings <- new_mutex!(settings, "ferroce::Qp::settings"),
+            timer <- Timer::new(),
+            run <- new_work!("ferroce::Qp::run"),
+            reply <- new_work!("ferroce::Qp::reply"),
+            doorbell <- new_work!("ferroce::Qp::doorbell"),
+            events: Atomic::new(0),
+            event <- new_work!("ferroce::Qp::event"),
+            fault_send <- new_work!("ferroce::Qp::fault_send"),
+            fault_recv <- new_work!("ferroce::Qp::fault_recv"),
+        })
+    }
+
+    /// The state as packets and doorbells see it.
+    pub(crate) fn state(&self) -> State {
+        // What was stored is a state's code, so the default is never taken.
+        State::from_code(self.state.load(Acquire)).unwrap_or(State::Err)
+    }
+
+    /// Publishes a state. All that it promises must be set up before.
+    pub(crate) fn set_state(&self, state: State) {
+        self.state.store(state as u32, Release);
+    }
+
+    /// Publishes that the queue pair has failed, unless it is not in service (any more).
+    ///
+    /// Called under the lock of the half that failed: a reset publishes its state before it takes
+    /// that lock, so the failure of what was reset since is never taken for one of what comes after.
+    // Rules: ERR-18
+    pub(crate) fn fail(&self) {
+        for state in [State::Rtr, State::Rts, State::Sqd, State::Sqe] {
+            let _ = self.state.cmpxchg(state as u32, State::Err as u32, Full);
+        }
+    }
+
+    /// Publishes that the send queue has failed, and it alone. Under the send lock, as
+    /// [`fail`](Self::fail).
+    pub(crate) fn fail_send(&self) {
+        for state in [State::Rts, State::Sqd] {
+            let _ = self.state.cmpxchg(state as u32, State::Sqe as u32, Full);
+        }
+    }
+
+    /// Notes events for the work item to raise.
+    pub(crate) fn note(&self, events: Events) {
+        let mut old = self.events.load(Relaxed);
+        while let Err(other) = self.events.cmpxchg(old, old | events.0, Full) {
+            old = other;
+        }
+    }
+
+    /// Takes what was noted.
+    pub(crate) fn take_noted(&self) -> Events {
+        Events(self.events.xchg(0, Full))
+    }
+
+    /// Whether the owner is told when the send queue has drained.
+    pub(crate) fn notifies_drained(&self) -> bool {
+        self.notify_drained.load(Relaxed)
+    }
+
+    /// Sets whether the owner is told when the send queue has drained.
+    pub(crate) fn set_notify_drained(&self, notify: bool) {
+        self.notify_drained.store(notify, Relaxed);
+    }
+
+    /// Notes that requests were sent by this CPU. Under the send lock, so that it is this one still.
+    pub(crate) fn note_sender(&self) {
+        self.sent_on.store(CpuId::current().as_u32(), Relaxed);
+    }
+
+    /// The CPU that sent requests last, if one did.
+    pub(crate) fn sender(&self) -> Option<CpuId> {
+        CpuId::from_u32(self.sent_on.load(Relaxed))
+    }
+
+    /// Whether a request that this CPU sends now may overtake those that another has sent, which are
+    /// in that one's queues still. Under the send lock.
+    pub(crate) fn would_overtake(&self) -> bool {
+        self.fixed.credit.in_flight() > 0 && self.sender() != Some(CpuId::current())
+    }
+
+    /// The partition that packets must be of. There is one, at index 0 of the table.
+    pub(crate) fn pkey(&self) -> Pkey {
+        Pkey::DEFAULT
+    }
+
+    /// Has what it does be counted by `stats` from now on. Takes both locks, one after the other.
+    pub(crate) fn count_by(&self, stats: &Arc<Stats>) {
+        // What counted before goes at the end, with no lock held.
+        let _send = mem::replace(&mut self.send.lock().stats, stats.clone());
+        let _recv = mem::replace(&mut self.recv.lock().stats, stats.clone());
+    }
+
+    /// Runs `f` on what sends, with its host. The send lock is held by the caller.
+    pub(crate) fn with_send<R>(
+        &self,
+        half: &mut SendHalf,
+        incoming: Option<Incoming<'_>>,
+        findings: &mut Findings,
+        f: impl FnOnce(&mut SendService, &mut SendSide<'_>, Option<&mut Route>) -> R,
+    ) -> R {
+        let mut host = SendSide {
+            common: self.common(&self.fixed.send_cq, &half.stats, incoming, findings),
+            send: &mut half.send,
+        };
+        f(&mut half.service, &mut host, half.route.as_mut())
+    }
+
+    /// Runs `f` on what receives, with its host. The receive lock is held by the caller.
+    pub(crate) fn with_recv<R>(
+        &self,
+        half: &mut RecvHalf,
+        incoming: Option<Incoming<'_>>,
+        findings: &mut Findings,
+        f: impl FnOnce(&mut RecvService, &mut RecvSide<'_>, Option<&mut Route>) -> R,
+    ) -> R {
+        let mut host = RecvSide {
+            common: self.common(&self.fixed.recv_cq, &half.stats, incoming, findings),
+            recv: &mut half.recv,
+        };
+        f(&mut half.service, &mut host, half.route.as_mut())
+    }
+
+    fn common<'a>(
+        &'a self,
+        cq: &'a Cq,
+        stats: &'a Stats,
+        incoming: Option<Incoming<'a>>,
+        findings: &'a mut Findings,
+    ) -> Common<'a> {
+        Common {
+            device: &self.fixed.device,
+            gids: &self.fixed.gids,
+            pd: self.fixed.pd,
+            qp: self.fixed.id,
+            owner: self.fixed.owner,
+            cq,
+            stats,
+            incoming,
+            findings,
+        }
+    }
+}

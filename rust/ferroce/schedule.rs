@@ -1,0 +1,719 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Who runs a queue pair's halves, when, and for how long.
+//!
+//! The requester runs in the context that has work for it: a doorbell, a response, a timeout. The
+//! responder handles a request in the softirq that brings it. What is owed in reply is sent by a
+//! bottom-half work item, which runs when the softirq has handled all packets at hand. A run is
+//! bounded; what is left is done by a work item in process context, or of replies by the same one, in
+//! turn with the packets that arrive. In process context is done all that has to wait for memory that
+//! is paged in: see [`crate::paging`].
+
+use kernel::prelude::*;
+use kernel::sync::{Arc, ArcBorrow};
+use kernel::workqueue::WorkItem;
+use rdma::net::{CreditWaker, HeldPacket};
+use rdma::sync::may_disable_bh;
+use rdma::timer::{now_ns, TimerCallback};
+use roce::abi::Poster;
+use roce::event::AsyncEvent;
+use roce::host::{Fault, Flush, Handled};
+use roce::qp::State;
+use roce::recv::RecvState;
+use roce::send::{Blocked, SendState};
+use roce::time::Instant;
+use roce::ud::Sender;
+use roce::wire::{self, Packet, MAX_HEADER};
+
+use crate::ah::{Ah, Found};
+use crate::cq::Cq;
+use crate::host::{Events, Findings, RecvSide, SendSide};
+use crate::memory::{Incoming, Payload};
+use crate::paging::Faults;
+use crate::qp::{work, Ends, Qp, RecvHalf, Route, SendHalf};
+use crate::service::{QpRequester, QpResponder, RecvService, SendService};
+use crate::stats::{Counter, Stats};
+use crate::stream::Place;
+use crate::tx;
+
+/// Packets that one run of a half sends at most.
+const RUN_PACKETS: u32 = 64;
+
+/// How often a queue pair in ERR looks for receives that were posted since: posting one makes no
+/// system call that would tell.
+const SWEEP_NS: u64 = 25_000_000;
+
+/// Packets that waited for memory and are handled without letting go of the half.
+const HELD_PACKETS: u32 = 32;
+
+/// How often one run of a work item faults memory in: the process may take it away again.
+const FAULT_ROUNDS: u32 = 64;
+
+/// How long timeouts wait while packets do that may be what they are about.
+const HELD_NS: u64 = 5_000_000;
+
+/// How long a work request waits that could not be taken for want of memory.
+const STARVED_NS: u64 = 1_000_000;
+
+/// How a run of a half ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Run {
+    /// There is nothing to do, until something happens that starts it again.
+    Idle,
+    /// Too many frames are still on their way down: it goes on when some of them are gone.
+    Blocked,
+    /// The next packet is of memory that has to be faulted in: it goes on after that.
+    Absent,
+    /// There is more to do.
+    More,
+}
+
+impl From<Flush> for Run {
+    fn from(flush: Flush) -> Self {
+        match flush {
+            Flush::Done => Self::Idle,
+            Flush::More => Self::More,
+        }
+    }
+}
+
+fn now() -> Instant {
+    Instant::from_ns(now_ns())
+}
+
+/// The doorbell of the send queue rang.
+///
+/// # Errors
+///
+/// `EINVAL` in a state in which nothing may be posted.
+// Rules: STA-7
+pub(crate) fn doorbell(qp: ArcBorrow<'_, Qp>) -> Result {
+    if matches!(qp.state(), State::Reset | State::Init | State::Rtr) {
+        return Err(EINVAL);
+    }
+    let is_stream =
+        qp.fixed.service.has_streams() && qp.stream.ring(|| qp.fixed.send_cq.is_empty());
+    if is_stream {
+        run_beside(qp);
+    } else {
+        run_send(qp, |_, _| {});
+    }
+    Ok(())
+}
+
+/// Leaves it to a work item to send, so that who posts goes on posting.
+fn run_beside(qp: ArcBorrow<'_, Qp>) {
+    let queues = &qp.fixed.device.queues;
+    let item = Arc::<Qp>::from(qp);
+    let _ = match item.stream.place() {
+        Place::Anywhere => queues.streams.enqueue::<_, { work::RUN }>(item),
+        Place::On(cpu) => queues
+            .placed_streams
+            .enqueue_on::<_, { work::RUN }>(cpu, item),
+        Place::After => queues.runs.enqueue::<_, { work::RUN }>(item),
+    };
+}
+
+/// The kernel has posted sends. Any context.
+pub(crate) fn posted_sends(qp: ArcBorrow<'_, Qp>) {
+    if may_disable_bh() {
+        return run_send(qp, |_, _| {});
+    }
+    let queue = &qp.fixed.device.queues.replies;
+    let _ = queue.enqueue::<Arc<Qp>, { work::DOORBELL }>(qp.into());
+}
+
+/// The kernel has posted receives. Any context.
+///
+/// A packet that needs one finds it. Only if there are no more packets to come it is flushed.
+pub(crate) fn posted_receives(qp: ArcBorrow<'_, Qp>) {
+    if qp.state() == State::Err {
+        run_later(qp);
+    }
+}
+
+/// Handles a response that arrived.
+pub(crate) fn handle_response(
+    qp: ArcBorrow<'_, Qp>,
+    ends: Ends,
+    packet: &Packet,
+    incoming: Incoming<'_>,
+) {
+    run_send(qp, |half, findings| {
+        let stats = &qp.fixed.device.stats;
+        // Rules: VAL-5
+        if half.route.as_ref().map(|route| route.ends) != Some(ends) {
+            stats.count(Counter::BadSource);
+            return;
+        }
+        count_received(&half.stats, &incoming);
+        if half.waiting.holds_packets() {
+            half.waiting.hold(incoming.packet, stats);
+        } else if respond(&qp, half, findings, packet, incoming) == Handled::PutOff {
+            let absent = findings.faults.take();
+            half.waiting.begin(absent, incoming.packet, stats);
+        }
+    });
+}
+
+fn respond(
+    qp: &Qp,
+    half: &mut SendHalf,
+    findings: &mut Findings,
+    packet: &Packet,
+    incoming: Incoming<'_>,
+) -> Handled {
+    qp.with_send(half, Some(incoming), findings, |service, host, _| {
+        service.handle_response(now(), packet, host)
+    })
+}
+
+/// Handles a request that arrived. What is owed for it is sent later, once for the batch.
+pub(crate) fn handle_request(
+    qp: ArcBorrow<'_, Qp>,
+    ends: Ends,
+    packet: &Packet,
+    incoming: Incoming<'_>,
+) {
+    let mut findings = Findings::default();
+    let stats = &qp.fixed.device.stats;
+    let (needs_poll, handled) = {
+        let mut half = qp.recv.lock();
+        // Rules: VAL-5
+        if !half.takes(ends) {
+            stats.count(Counter::BadSource);
+            return;
+        }
+        count_received(&half.stats, &incoming);
+        qp.stream.hear();
+        if half.waiting.holds_packets() {
+            half.waiting.hold(incoming.packet, stats);
+            return;
+        }
+        let handled = request(&qp, &mut half, &mut findings, packet, incoming);
+        if handled == Handled::PutOff {
+            let absent = findings.faults.take();
+            half.waiting.begin(absent, incoming.packet, stats);
+        }
+        (half.service.needs_poll(), handled)
+    };
+    tell(qp, &qp.fixed.recv_cq, findings);
+    if needs_poll {
+        reply_later(qp);
+    }
+    if handled == Handled::PutOff {
+        fault_recv_later(qp);
+    }
+}
+
+/// Has what is owed sent after the packets at hand.
+fn reply_later(qp: ArcBorrow<'_, Qp>) {
+    let replies = &qp.fixed.device.queues.replies;
+    let _ = replies.enqueue::<Arc<Qp>, { work::REPLY }>(qp.into());
+}
+
+fn request(
+    qp: &Qp,
+    half: &mut RecvHalf,
+    findings: &mut Findings,
+    packet: &Packet,
+    incoming: Incoming<'_>,
+) -> Handled {
+    qp.with_recv(half, Some(incoming), findings, |service, host, _| {
+        service.handle_request(packet, host)
+    })
+}
+
+/// Counts a packet that is a queue pair's.
+fn count_received(stats: &Stats, incoming: &Incoming<'_>) {
+    stats.count(Counter::ReceivedPackets);
+    let bytes = incoming.packet.payload_len();
+    stats.add(Counter::ReceivedBytes, u64::from(bytes));
+}
+
+/// Flushes both halves of a queue pair that is in ERR. Takes both locks, one after the other.
+///
+/// Does nothing to a half once the queue pair was reset.
+pub(crate) fn flush(qp: ArcBorrow<'_, Qp>) {
+    let mut more = false;
+    let mut findings = Findings::default();
+    {
+        let mut half = qp.send.lock();
+        if qp.state() == State::Err {
+            more |= flush_send(&qp, &mut half, &mut findings) == Run::More;
+        }
+    }
+    more |= findings.waits_for_address;
+    tell(qp, &qp.fixed.send_cq, findings);
+    let mut findings = Findings::default();
+    {
+        let mut half = qp.recv.lock();
+        if qp.state() == State::Err {
+            more |= flush_recv(&qp, &mut half, &mut findings) == Run::More;
+        }
+    }
+    tell(qp, &qp.fixed.recv_cq, findings);
+
+    if more {
+        run_later(qp);
+    }
+    qp.timer.arm_at(now_ns().saturating_add(SWEEP_NS));
+}
+
+fn flush_send(qp: &Qp, half: &mut SendHalf, findings: &mut Findings) -> Run {
+    half.waiting.clear();
+    qp.with_send(half, None, findings, |service, host, _| {
+        service.enter_error(host).into()
+    })
+}
+
+fn flush_recv(qp: &Qp, half: &mut RecvHalf, findings: &mut Findings) -> Run {
+    let _ = transmit_replies(qp, half, findings);
+    half.waiting.clear();
+    qp.with_recv(half, None, findings, |service, host, _| {
+        service.enter_error(host).into()
+    })
+}
+
+/// Runs `first` on the send half and then the requester, until there is nothing more to send.
+fn run_send(qp: ArcBorrow<'_, Qp>, first: impl FnOnce(&mut SendHalf, &mut Findings)) {
+    let mut findings = Findings::default();
+    let (run, timeout, waits) = {
+        let mut half = qp.send.lock();
+        let needs_order = qp.fixed.service.needs_order();
+        let overtakes = needs_order && qp.would_overtake();
+        half.deferred |= overtakes;
+        first(&mut half, &mut findings);
+        let run = if half.deferred && overtakes {
+            Run::More
+        } else if half.deferred || half.waiting.stops_sending() {
+            Run::Idle
+        } else {
+            qp.note_sender();
+            send(&qp, &mut half, &mut findings)
+        };
+        half.deferred |= run == Run::More && needs_order;
+        (run, next_timeout(&half), half.waiting.is_any())
+    };
+    tell(qp, &qp.fixed.send_cq, findings);
+    if let Some(at_ns) = timeout {
+        qp.timer.arm_at(at_ns);
+    }
+    if qp.state() == State::Err {
+        flush(qp);
+    } else if run == Run::More {
+        run_later(qp);
+    }
+    if waits {
+        let faults = &qp.fixed.device.queues.faults;
+        let _ = faults.enqueue::<Arc<Qp>, { work::FAULT_SEND }>(qp.into());
+    }
+}
+
+/// When to look at the requester's timeouts. What a packet says that waits may be what it waits for.
+fn next_timeout(half: &SendHalf) -> Option<u64> {
+    let at = half.service.poll_timeout()?.as_ns();
+    if half.waiting.holds_packets() {
+        return Some(at.max(now_ns().saturating_add(HELD_NS)));
+    }
+    Some(at)
+}
+
+/// Sends what there is to send, or flushes it when the send queue has failed alone. The send lock is
+/// held by the caller.
+fn send(qp: &Qp, half: &mut SendHalf, findings: &mut Findings) -> Run {
+    let mut run = transmit_requests(qp, half, findings);
+    match half.service.state() {
+        SendState::Error => qp.fail(),
+        SendState::Stopped => {
+            qp.fail_send();
+            run = qp.with_send(half, None, findings, |service, host, _| {
+                service.flush_posted(host).into()
+            });
+        }
+        _ => {}
+    }
+    if findings.waits_for_address {
+        return Run::More;
+    }
+    run
+}
+
+fn transmit_requests(qp: &Qp, half: &mut SendHalf, findings: &mut Findings) -> Run {
+    let run = qp.with_send(half, None, findings, |service, host, route| {
+        match (service, route) {
+            (SendService::Connected(_, requester), Some(route)) => {
+                let run = send_requests(qp, requester, host, route);
+                tx::flush(&mut route.path, &qp.fixed.credit, host.common.stats);
+                run
+            }
+            (SendService::Connected(..), None) => Run::Idle,
+            (SendService::Datagram(sender), _) => send_datagrams(qp, sender, host),
+        }
+    });
+    if run == Run::Absent {
+        half.waiting.stop_sending(findings.faults.take());
+    }
+    run
+}
+
+fn send_requests(
+    qp: &Qp,
+    requester: &mut QpRequester,
+    host: &mut SendSide<'_>,
+    route: &mut Route,
+) -> Run {
+    let now = now();
+    let credit = &qp.fixed.credit;
+    let stats = host.common.stats;
+    for _ in 0..RUN_PACKETS {
+        if !credit.is_available() {
+            return Run::Blocked;
+        }
+        let Some(transmit) = requester.poll_transmit(now, host) else {
+            return match requester.blocked() {
+                Some(Blocked::Busy) => Run::More,
+                _ => Run::Idle,
+            };
+        };
+        let psn = transmit.psn;
+        let sent = tx::send(&mut route.path, &transmit, credit, stats);
+        let Err(miss) = sent else {
+            continue;
+        };
+        match host.common.findings.faults.sort(miss) {
+            Fault::Gone => requester.payload_fault(psn, host),
+            Fault::Absent => {
+                requester.unsend(psn);
+                return Run::Absent;
+            }
+        }
+    }
+    Run::More
+}
+
+fn send_datagrams(qp: &Qp, sender: &mut Sender<Payload, Arc<Ah>>, host: &mut SendSide<'_>) -> Run {
+    let credit = &qp.fixed.credit;
+    let stats = host.common.stats;
+    let mtu = qp.fixed.device.active_mtu();
+    for _ in 0..RUN_PACKETS {
+        if !credit.is_available() {
+            return Run::Blocked;
+        }
+        let Some(datagram) = sender.poll_transmit(mtu, host) else {
+            return Run::Idle;
+        };
+        let (address, transmit) = (datagram.address, &datagram.transmit);
+        let sent = address.send(transmit, credit, stats);
+        let Err(miss) = sent else {
+            continue;
+        };
+        match host.common.findings.faults.sort(miss) {
+            Fault::Gone => sender.payload_fault(host),
+            Fault::Absent => {
+                sender.unsend();
+                return Run::Absent;
+            }
+        }
+    }
+    Run::More
+}
+
+/// Sends what the responder owes.
+fn run_replies(qp: ArcBorrow<'_, Qp>) {
+    run_replies_after(qp, Faults::default());
+}
+
+/// Likewise, after memory was faulted in, or could not be.
+fn run_replies_after(qp: ArcBorrow<'_, Qp>, faults: Faults) {
+    let mut findings = Findings::after(faults);
+    let run = {
+        let mut half = qp.recv.lock();
+        let run = transmit_replies(&qp, &mut half, &mut findings);
+        // The refusal has to go out before the queue pair may fail for it.
+        let has_failed = matches!(half.service.state(), RecvState::Failed | RecvState::Error);
+        if run == Run::Idle && has_failed {
+            qp.fail();
+        }
+        run
+    };
+    tell(qp, &qp.fixed.recv_cq, findings);
+    if qp.state() == State::Err {
+        flush(qp);
+        return;
+    }
+    match run {
+        Run::More => reply_later(qp),
+        Run::Absent => fault_recv_later(qp),
+        Run::Idle | Run::Blocked => {}
+    }
+}
+
+/// Sends what is owed, as far as one run goes. The receive lock is held by the caller.
+///
+/// Also done before a responder is stopped: its owner may have seen the completion of a message
+/// and be done before the acknowledgement was sent, without which the peer's request would fail.
+pub(crate) fn transmit_replies(qp: &Qp, half: &mut RecvHalf, findings: &mut Findings) -> Run {
+    if half.waiting.stops_sending() {
+        return Run::Absent;
+    }
+    let run = qp.with_recv(half, None, findings, |service, host, route| {
+        let (RecvService::Connected(_, responder), Some(route)) = (service, route) else {
+            return Run::Idle;
+        };
+        let run = send_replies(qp, responder, host, route);
+        tx::flush(&mut route.path, &qp.fixed.credit, host.common.stats);
+        run
+    });
+    if run == Run::Absent {
+        half.waiting.stop_sending(findings.faults.take());
+    }
+    run
+}
+
+fn send_replies(
+    qp: &Qp,
+    responder: &mut QpResponder,
+    host: &mut RecvSide<'_>,
+    route: &mut Route,
+) -> Run {
+    let credit = &qp.fixed.credit;
+    let stats = host.common.stats;
+    for _ in 0..RUN_PACKETS {
+        if !credit.is_available() {
+            return Run::Blocked;
+        }
+        let Some(transmit) = responder.poll_transmit(host) else {
+            return Run::Idle;
+        };
+        let psn = transmit.psn;
+        let sent = tx::send(&mut route.path, &transmit, credit, stats);
+        let Err(miss) = sent else {
+            continue;
+        };
+        match host.common.findings.faults.sort(miss) {
+            Fault::Gone => responder.payload_fault(psn, host),
+            Fault::Absent => {
+                responder.unsend();
+                return Run::Absent;
+            }
+        }
+    }
+    Run::More
+}
+
+/// Has a work item fault in what the receive half waits for.
+fn fault_recv_later(qp: ArcBorrow<'_, Qp>) {
+    let faults = &qp.fixed.device.queues.faults;
+    let _ = faults.enqueue::<Arc<Qp>, { work::FAULT_RECV }>(qp.into());
+}
+
+/// Faults in or writes back what the receive half waits for, and has it go on. Sleeps.
+fn run_recv_faults(qp: ArcBorrow<'_, Qp>) {
+    let stats = &qp.fixed.device.stats;
+    for _ in 0..FAULT_ROUNDS {
+        let wanted = {
+            let half = qp.recv.lock();
+            if !half.waiting.is_any() {
+                return;
+            }
+            half.waiting.wanted()
+        };
+        let seen = wanted.see_to(stats);
+        let mut findings = Findings::default();
+        let to_send = {
+            let mut half = qp.recv.lock();
+            let (to_place, to_send) = half.waiting.go_on(seen);
+            findings.faults = to_place;
+            handle_held_requests(&qp, &mut half, &mut findings);
+            to_send
+        };
+        tell(qp, &qp.fixed.recv_cq, findings);
+        run_replies_after(qp, to_send);
+    }
+    fault_recv_later(qp);
+}
+
+fn handle_held_requests(qp: &Qp, half: &mut RecvHalf, findings: &mut Findings) {
+    for _ in 0..HELD_PACKETS {
+        let Some(held) = half.waiting.next_packet() else {
+            return;
+        };
+        let handled = with_held(&held, |packet, incoming| {
+            request(qp, half, findings, packet, incoming)
+        });
+        if handled == Handled::PutOff {
+            half.waiting.put_back(findings.faults.take(), held);
+            return;
+        }
+    }
+}
+
+/// Faults in what the send half waits for, and has it go on. Sleeps.
+fn run_send_faults(qp: ArcBorrow<'_, Qp>) {
+    let wanted = qp.send.lock().waiting.wanted();
+    let seen = wanted.see_to(&qp.fixed.device.stats);
+    run_send(qp, |half, findings| {
+        let (to_place, to_send) = half.waiting.go_on(seen);
+        findings.faults = to_place;
+        handle_held_responses(&qp, half, findings);
+        findings.faults = to_send;
+    });
+}
+
+fn handle_held_responses(qp: &Qp, half: &mut SendHalf, findings: &mut Findings) {
+    for _ in 0..HELD_PACKETS {
+        let Some(held) = half.waiting.next_packet() else {
+            return;
+        };
+        let handled = with_held(&held, |packet, incoming| {
+            respond(qp, half, findings, packet, incoming)
+        });
+        if handled == Handled::PutOff {
+            half.waiting.put_back(findings.faults.take(), held);
+            return;
+        }
+    }
+}
+
+/// Runs `handle` on a packet that waited. It passed all checks when it arrived.
+fn with_held(held: &HeldPacket, handle: impl FnOnce(&Packet, Incoming<'_>) -> Handled) -> Handled {
+    let mut header = [0; MAX_HEADER];
+    let Ok(packet) = wire::parse(held.peek(&mut header), held.payload_len()) else {
+        return Handled::Done;
+    };
+    let incoming = Incoming {
+        packet: held,
+        device: None,
+        offset: packet.header_len() as usize,
+    };
+    handle(&packet, incoming)
+}
+
+/// Has the work item go on in process context; where packets must not overtake each other, on the
+/// CPU that has sent those before, whoever asks for it.
+pub(crate) fn run_later(qp: ArcBorrow<'_, Qp>) {
+    let queues = &qp.fixed.device.queues;
+    let item = Arc::<Qp>::from(qp);
+    let _ = match item.sender() {
+        Some(cpu) if item.fixed.service.needs_order() => queues
+            .ordered_runs
+            .enqueue_on::<_, { work::RUN }>(cpu, item),
+        _ => queues.runs.enqueue::<_, { work::RUN }>(item),
+    };
+}
+
+/// Finds out where the datagram goes that waits for that, if one does. May sleep.
+fn find_address(qp: &Qp) {
+    let wanted = qp.send.lock().send.vectors.take_wanted();
+    let Some(vector) = wanted else {
+        return;
+    };
+    let fixed = &qp.fixed;
+    let found = Found::new(vector, fixed.pd, fixed.qpn, &fixed.gids);
+    qp.send.lock().send.vectors.learn(found);
+}
+
+/// Tells the owners. No lock of ours is held.
+///
+/// Those in the kernel are told by work items, as this may be in the course of a verb of theirs.
+pub(crate) fn tell(qp: ArcBorrow<'_, Qp>, cq: &Arc<Cq>, findings: Findings) {
+    if findings.starved {
+        qp.timer.arm_at(now_ns().saturating_add(STARVED_NS));
+    }
+    if let Some(srq) = qp.fixed.srq.as_ref().filter(|_| findings.srq_is_low) {
+        srq.tell();
+    }
+    if findings.completed {
+        qp.stream.hear();
+    }
+    Cq::tell(cq, findings.notice);
+    match qp.fixed.owner {
+        Poster::Process => raise(&qp, findings.events),
+        Poster::Kernel if findings.events != Events::default() => {
+            qp.note(findings.events);
+            let queue = &qp.fixed.device.queues.runs;
+            let _ = queue.enqueue::<Arc<Qp>, { work::EVENT }>(qp.into());
+        }
+        Poster::Kernel => {}
+    }
+}
+
+fn raise(qp: &Qp, events: Events) {
+    for event in events.iter() {
+        if event != AsyncEvent::SendQueueDrained || qp.notifies_drained() {
+            qp.fixed.upcall.raise(event);
+        }
+    }
+}
+
+impl WorkItem<{ work::RUN }> for Qp {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let qp = this.as_arc_borrow();
+        qp.stream.note_run();
+        find_address(&qp);
+        run_send(qp, |half, _| half.deferred = false);
+        run_replies(qp);
+    }
+}
+
+impl WorkItem<{ work::REPLY }> for Qp {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        run_replies(this.as_arc_borrow());
+    }
+}
+
+impl WorkItem<{ work::DOORBELL }> for Qp {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        run_send(this.as_arc_borrow(), |_, _| {});
+    }
+}
+
+impl WorkItem<{ work::EVENT }> for Qp {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        raise(&this, this.take_noted());
+    }
+}
+
+impl WorkItem<{ work::FAULT_SEND }> for Qp {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        run_send_faults(this.as_arc_borrow());
+    }
+}
+
+impl WorkItem<{ work::FAULT_RECV }> for Qp {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        run_recv_faults(this.as_arc_borrow());
+    }
+}
+
+impl TimerCallback for Qp {
+    fn expired(this: ArcBorrow<'_, Self>) {
+        run_send(this, |half, findings| {
+            if half.waiting.holds_packets() {
+                return;
+            }
+            this.with_send(half, None, findings, |service, host, _| {
+                service.handle_timeout(now(), host);
+            });
+        });
+    }
+}
+
+impl CreditWaker for Qp {
+    fn credit_available(self: ArcBorrow<'_, Self>) {
+        run_later(self);
+    }
+}

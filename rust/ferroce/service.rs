@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the halves of a queue pair do, by its transport: connections have a requester and a
+//! responder, queue pairs for datagrams a sender and a receiver.
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use rdma::qp::QpType;
+use rdma::slots::Slots as Storage;
+use roce::host::{Flush, Handled};
+use roce::num::{Psn, Qpn};
+use roce::opcode::{Connection, Transport};
+use roce::qp::Attributes;
+use roce::recv::{RecvReport, RecvState, Replay, Responder};
+use roce::send::{Requester, SendReport, SendState, Slot};
+use roce::time::Instant;
+use roce::ud::{Receiver, Sender};
+use roce::wire::Packet;
+use roce::wr::SendOp;
+
+use crate::ah::Ah;
+use crate::host::{RecvSide, SendSide};
+use crate::memory::{Payload, Segment};
+
+/// What a queue pair is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Service {
+    Connection(Connection),
+    Datagram,
+    /// QP1, which speaks as those for datagrams do, and is the kernel's.
+    Gsi,
+}
+
+impl Service {
+    pub(crate) fn new(qp_type: QpType) -> Self {
+        match qp_type {
+            QpType::Rc => Self::Connection(Connection::Reliable),
+            QpType::Uc => Self::Connection(Connection::Unreliable),
+            QpType::Ud => Self::Datagram,
+            QpType::Gsi => Self::Gsi,
+        }
+    }
+
+    pub(crate) fn qp_type(self) -> QpType {
+        match self {
+            Self::Connection(Connection::Reliable) => QpType::Rc,
+            Self::Connection(Connection::Unreliable) => QpType::Uc,
+            Self::Datagram => QpType::Ud,
+            Self::Gsi => QpType::Gsi,
+        }
+    }
+
+    /// Whether packets that overtake each other are as good as lost: nobody asks for them again.
+    ///
+    /// They do where another CPU goes on sending while the one before has its packets queued.
+    pub(crate) fn needs_order(self) -> bool {
+        self == Self::Connection(Connection::Unreliable)
+    }
+
+    /// Whether requests that are sent together cost less than one by one: they share
+    /// acknowledgements.
+    pub(crate) fn has_streams(self) -> bool {
+        self == Self::Connection(Connection::Reliable)
+    }
+
+    /// Whether it has such requests.
+    pub(crate) fn carries(self, op: &SendOp) -> bool {
+        match self {
+            Self::Connection(Connection::Reliable) => true,
+            Self::Connection(Connection::Unreliable) => matches!(
+                op,
+                SendOp::Send { .. } | SendOp::Write { .. } | SendOp::Local(_)
+            ),
+            Self::Datagram | Self::Gsi => matches!(op, SendOp::Send { .. }),
+        }
+    }
+
+    pub(crate) fn transport(self) -> Transport {
+        match self {
+            Self::Connection(connection) => connection.transport(),
+            Self::Datagram | Self::Gsi => Transport::Ud,
+        }
+    }
+}
+
+pub(crate) type QpRequester = Requester<Payload, Storage<Slot<Payload>>>;
+pub(crate) type QpResponder = Responder<Payload, Segment, Storage<Replay<Segment>>>;
+
+/// What sends.
+pub(crate) enum SendService {
+    Connected(Connection, QpRequester),
+    Datagram(Sender<Payload, Arc<Ah>>),
+}
+
+impl SendService {
+    /// `window` is how many requests may be under way.
+    pub(crate) fn new(
+        service: Service,
+        qpn: Qpn,
+        signal_all: bool,
+        window: impl FnOnce() -> Result<Storage<Slot<Payload>>>,
+    ) -> Result<Self> {
+        Ok(match service {
+            Service::Connection(connection) => {
+                Self::Connected(connection, Requester::new(qpn, signal_all, window()?))
+            }
+            Service::Datagram | Service::Gsi => Self::Datagram(Sender::new(qpn, signal_all)),
+        })
+    }
+
+    pub(crate) fn start(&mut self, attributes: &Attributes) {
+        match self {
+            Self::Connected(connection, requester) => {
+                requester.start(attributes.send_config(*connection));
+            }
+            Self::Datagram(sender) => {
+                sender.start(attributes.datagram_config(), attributes.sq_psn);
+            }
+        }
+    }
+
+    pub(crate) fn modify(&mut self, attributes: &Attributes) {
+        match self {
+            Self::Connected(_, requester) => requester.modify(attributes.send_update()),
+            Self::Datagram(sender) => sender.modify(attributes.datagram_config()),
+        }
+    }
+
+    pub(crate) fn drain(&mut self, host: &mut SendSide<'_>) {
+        match self {
+            Self::Connected(_, requester) => requester.drain(host),
+            Self::Datagram(sender) => sender.drain(host),
+        }
+    }
+
+    pub(crate) fn resume(&mut self) {
+        match self {
+            Self::Connected(_, requester) => requester.resume(),
+            Self::Datagram(sender) => sender.resume(),
+        }
+    }
+
+    pub(crate) fn enter_error(&mut self, host: &mut SendSide<'_>) -> Flush {
+        match self {
+            Self::Connected(_, requester) => requester.enter_error(host),
+            Self::Datagram(sender) => sender.enter_error(host),
+        }
+    }
+
+    pub(crate) fn flush_posted(&mut self, host: &mut SendSide<'_>) -> Flush {
+        match self {
+            Self::Connected(_, requester) => requester.flush_posted(host),
+            Self::Datagram(sender) => sender.flush_posted(host),
+        }
+    }
+
+    pub(crate) fn reset(&mut self, host: &mut SendSide<'_>) {
+        match self {
+            Self::Connected(_, requester) => requester.reset(host),
+            Self::Datagram(sender) => sender.reset(host),
+        }
+    }
+
+    pub(crate) fn state(&self) -> SendState {
+        match self {
+            Self::Connected(_, requester) => requester.state(),
+            Self::Datagram(sender) => sender.state(),
+        }
+    }
+
+    pub(crate) fn next_psn(&self) -> Option<Psn> {
+        match self {
+            Self::Connected(_, requester) => requester.next_psn(),
+            Self::Datagram(sender) => sender.next_psn(),
+        }
+    }
+
+    /// How far it has come; `None` for datagrams, and unless it runs.
+    pub(crate) fn report(&self) -> Option<SendReport> {
+        match self {
+            Self::Connected(_, requester) => requester.report(),
+            Self::Datagram(_) => None,
+        }
+    }
+
+    /// Nobody answers a datagram, and none is sent again.
+    pub(crate) fn handle_response(
+        &mut self,
+        now: Instant,
+        packet: &Packet,
+        host: &mut SendSide<'_>,
+    ) -> Handled {
+        match self {
+            Self::Connected(_, requester) => requester.handle_response(now, packet, host),
+            Self::Datagram(_) => Handled::Done,
+        }
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        match self {
+            Self::Connected(_, requester) => requester.poll_timeout(),
+            Self::Datagram(_) => None,
+        }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant, host: &mut SendSide<'_>) {
+        if let Self::Connected(_, requester) = self {
+            requester.handle_timeout(now, host);
+        }
+    }
+}
+
+/// What receives.
+pub(crate) enum RecvService {
+    Connected(Connection, QpResponder),
+    Datagram(Receiver<Payload>),
+}
+
+impl RecvService {
+    pub(crate) fn new(service: Service, qpn: Qpn) -> Self {
+        match service {
+            Service::Connection(connection) => {
+                Self::Connected(connection, Responder::new(qpn, Storage::empty()))
+            }
+            Service::Datagram | Service::Gsi => Self::Datagram(Receiver::new(qpn)),
+        }
+    }
+
+    /// Exchanges the storage for READs that may have to be answered again.
+    pub(crate) fn set_replay(&mut self, replay: Storage<Replay<Segment>>) {
+        if let Self::Connected(_, responder) = self {
+            drop(responder.set_replay(replay));
+        }
+    }
+
+    pub(crate) fn start(&mut self, attributes: &Attributes) {
+        match self {
+            Self::Connected(connection, responder) => {
+                responder.start(attributes.recv_config(*connection));
+            }
+            Self::Datagram(receiver) => receiver.start(attributes.datagram_config()),
+        }
+    }
+
+    pub(crate) fn set_established(&mut self) {
+        if let Self::Connected(_, responder) = self {
+            responder.set_established();
+        }
+    }
+
+    pub(crate) fn modify(&mut self, attributes: &Attributes) {
+        match self {
+            Self::Connected(_, responder) => responder.modify(attributes.recv_update()),
+            Self::Datagram(receiver) => receiver.modify(attributes.datagram_config()),
+        }
+    }
+
+    pub(crate) fn handle_request(&mut self, packet: &Packet, host: &mut RecvSide<'_>) -> Handled {
+        match self {
+            Self::Connected(_, responder) => responder.handle_request(packet, host),
+            Self::Datagram(receiver) => receiver.handle_datagram(packet, host),
+        }
+    }
+
+    /// Whether there is something to do after a batch of packets: a reply is owed, or the half has
+    /// failed.
+    pub(crate) fn needs_poll(&mut self) -> bool {
+        match self {
+            Self::Connected(_, responder) => responder.needs_poll(),
+            Self::Datagram(receiver) => receiver.state() == RecvState::Error,
+        }
+    }
+
+    pub(crate) fn enter_error(&mut self, host: &mut RecvSide<'_>) -> Flush {
+        match self {
+            Self::Connected(_, responder) => responder.enter_error(host),
+            Self::Datagram(receiver) => receiver.enter_error(host),
+        }
+    }
+
+    pub(crate) fn reset(&mut self, host: &mut RecvSide<'_>) {
+        match self {
+            Self::Connected(_, responder) => responder.reset(host),
+            Self::Datagram(receiver) => receiver.reset(host),
+        }
+    }
+
+    pub(crate) fn state(&self) -> RecvState {
+        match self {
+            Self::Connected(_, responder) => responder.state(),
+            Self::Datagram(receiver) => receiver.state(),
+        }
+    }
+
+    pub(crate) fn expected_psn(&self) -> Option<Psn> {
+        match self {
+            Self::Connected(_, responder) => responder.expected_psn(),
+            Self::Datagram(_) => None,
+        }
+    }
+
+    /// How far it has come; `None` for datagrams, and unless it runs.
+    pub(crate) fn report(&mut self) -> Option<RecvReport> {
+        match self {
+            Self::Connected(_, responder) => responder.report(),
+            Self::Datagram(_) => None,
+        }
+    }
+}

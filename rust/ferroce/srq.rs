@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Shared receive queues: receives that the first of several queue pairs takes which needs one.
+
+use kernel::prelude::*;
+use rdma::errno::EOPNOTSUPP;
+use rdma::ops::SrqAttr;
+use rdma::ring::SharedRing;
+use rdma::slots::Slots;
+use rdma::sync::{BhSpinLock, IrqSpinLock};
+use rdma::upcall::SrqUpcall;
+
+use crate::queue::{PostQueue, WorkQueue};
+use crate::table::PdId;
+
+/// A shared receive queue.
+///
+/// A slot is free again as soon as it was taken: those who take them finish in any order.
+#[pin_data]
+pub(crate) struct Srq {
+    /// Whose memory its receives are of.
+    pub(crate) pd: PdId,
+    upcall: SrqUpcall,
+    #[pin]
+    posted: BhSpinLock<Posted>,
+    /// Where the kernel posts, if it owns the queue. Nothing is taken under this lock.
+    #[pin]
+    posts: IrqSpinLock<Option<PostQueue>>,
+    /// Scatter-gather elements of a receive.
+    max_sge: u32,
+}
+
+struct Posted {
+    queue: WorkQueue,
+    attr: SrqAttr,
+    /// Where a slot is copied to, as large as a slot.
+    scratch: Slots<u8>,
+}
+
+impl Srq {
+    /// A shared receive queue over `ring`, which nobody has posted to yet.
+    pub(crate) fn new(
+        pd: PdId,
+        ring: SharedRing,
+        attr: SrqAttr,
+        scratch: Slots<u8>,
+        upcall: SrqUpcall,
+        posts: Option<PostQueue>,
+    ) -> impl PinInit<Self> {
+        let max_sge = attr.max_sge;
+        let posted = Posted {
+            queue: WorkQueue::new(ring),
+            attr,
+            scratch,
+        };
+        pin_init!(Self {
+            pd,
+            upcall,
+            posted <- rdma::new_bh_spinlock!(posted, "ferroce::Srq::posted"),
+            posts <- rdma::new_irq_spinlock!(posts, "ferroce::Srq::posts"),
+            max_sge,
+        })
+    }
+
+    /// How many scatter-gather elements a receive may have. Any context.
+    pub(crate) fn max_sge(&self) -> u32 {
+        self.max_sge
+    }
+
+    /// Runs `f` on where the kernel posts. Any context.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` if a process owns the queue; those of `f`.
+    pub(crate) fn with_posts(&self, f: impl FnOnce(&mut PostQueue) -> Result) -> Result {
+        match &mut *self.posts.lock() {
+            Some(queue) => f(queue),
+            None => Err(EOPNOTSUPP),
+        }
+    }
+
+    /// Hands the oldest receive to `take`, with how many SGEs it may have; `None` if there is none.
+    /// It stays where it is if `take` returns `None`. Takes the queue's lock; to be called under a
+    /// queue pair's. Also returns whether its owner is to be [told](Self::tell) now.
+    // Rules: SRQ-1, SRQ-2
+    pub(crate) fn take<R>(&self, take: impl FnOnce(&[u8], u32) -> Option<R>) -> (Option<R>, bool) {
+        let posted = &mut *self.posted.lock();
+        if !posted.queue.copy_next(&mut posted.scratch) {
+            return (None, false);
+        }
+        let taken = take(&posted.scratch, posted.attr.max_sge);
+        if taken.is_none() {
+            return (None, false);
+        }
+        posted.queue.take();
+        posted.queue.retire();
+        // Rules: SRQ-3
+        let is_low = posted.queue.waiting() < posted.attr.limit;
+        if is_low {
+            posted.attr.limit = 0;
+        }
+        (taken, is_low)
+    }
+
+    /// Tells the owner that few receives are left. No lock of ours is held.
+    pub(crate) fn tell(&self) {
+        self.upcall.limit_reached();
+    }
+
+    /// What it is like.
+    pub(crate) fn attr(&self) -> SrqAttr {
+        self.posted.lock().attr
+    }
+
+    /// What it is like, and how many receives are posted.
+    pub(crate) fn fill(&self) -> (SrqAttr, u32) {
+        let posted = self.posted.lock();
+        (posted.attr, posted.queue.waiting())
+    }
+
+    /// Sets the limit below which the owner is told.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is more than the queue holds.
+    pub(crate) fn set_limit(&self, limit: u32) -> Result {
+        let mut posted = self.posted.lock();
+        if limit > posted.attr.max_wr {
+            return Err(EINVAL);
+        }
+        posted.attr.limit = limit;
+        Ok(())
+    }
+
+    /// Goes on in `ring`, whose slots are as large as those of the old one, with what is posted.
+    /// Returns the old queue.
+    ///
+    /// The owner must not post meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `ring` has too little room for that, or for the limit that is set.
+    pub(crate) fn resize(&self, ring: SharedRing, limit: Option<u32>) -> Result<WorkQueue> {
+        let posted = &mut *self.posted.lock();
+        let max_wr = ring.shape().capacity();
+        let limit = limit.unwrap_or(posted.attr.limit);
+        if limit > max_wr {
+            return Err(EINVAL);
+        }
+        let queue = posted.queue.moved_to(ring, &mut posted.scratch)?;
+        posted.attr.max_wr = max_wr;
+        posted.attr.limit = limit;
+        Ok(core::mem::replace(&mut posted.queue, queue))
+    }
+}

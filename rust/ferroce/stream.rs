@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Posts that wait for nothing.
+//!
+//! Who posts a request and waits for what comes of it is served fastest at once, in its own context.
+//! Who posts one after the other is not: each would be sent, received and acknowledged by itself.
+//! Such a stream is left to a work item, which finds many requests at a time, so that there is one
+//! acknowledgement for all of them, and which runs beside who posts, on another CPU.
+
+use kernel::cpu::CpuId;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use rdma::work::another_cpu;
+
+/// Doorbells that waited for nothing, less those that did: from this on it is a stream.
+const STREAM: u32 = 16;
+
+/// As far as that is counted: how soon a stream is none any more.
+const MOST: u32 = 64;
+
+/// What one doorbell takes away that waited for something.
+const WAITED: u32 = 24;
+
+/// Tells whether posts wait for each other, and where to send them if they do not.
+///
+/// All of it is a guess, from which nothing but speed depends: nothing here is ordered or exact.
+pub(crate) struct Stream {
+    score: Atomic<u32>,
+    /// Something came since the last doorbell that may have been waited for.
+    heard: Atomic<bool>,
+    /// The CPU of the last doorbell.
+    posted_on: Atomic<u32>,
+    /// The scheduler had the work item run there, too: it has no idle CPU.
+    is_crowded: Atomic<bool>,
+}
+
+/// Where to send what is posted.
+pub(crate) enum Place {
+    /// Where the scheduler likes: it knows idle CPUs.
+    Anywhere,
+    /// On another CPU than that of who posts, idle or not.
+    On(CpuId),
+    /// When who posts has had its turn: there is no other CPU.
+    After,
+}
+
+impl Stream {
+    pub(crate) const fn new() -> Self {
+        Self {
+            score: Atomic::new(0),
+            heard: Atomic::new(false),
+            posted_on: Atomic::new(u32::MAX),
+            is_crowded: Atomic::new(false),
+        }
+    }
+
+    /// There was a completion, or a request of the peer.
+    #[inline]
+    pub(crate) fn hear(&self) {
+        if !self.heard.load(Relaxed) {
+            self.heard.store(true, Relaxed);
+        }
+    }
+
+    /// A doorbell rang. Returns whether it is one of a stream.
+    ///
+    /// `has_polled` says whether the owner has seen all completions.
+    #[inline]
+    pub(crate) fn ring(&self, has_polled: impl FnOnce() -> bool) -> bool {
+        let heard = self.heard.load(Relaxed);
+        if heard {
+            self.heard.store(false, Relaxed);
+        }
+        let score = self.score.load(Relaxed);
+        let score = if heard && has_polled() {
+            score.saturating_sub(WAITED)
+        } else {
+            score.saturating_add(1).min(MOST)
+        };
+        self.score.store(score, Relaxed);
+        if score == 0 && self.is_crowded.load(Relaxed) {
+            self.is_crowded.store(false, Relaxed);
+        }
+        score >= STREAM
+    }
+
+    /// Where to send what is posted on this CPU.
+    pub(crate) fn place(&self) -> Place {
+        let here = CpuId::current();
+        self.posted_on.store(here.as_u32(), Relaxed);
+        match another_cpu(here) {
+            None => Place::After,
+            Some(cpu) if self.is_crowded.load(Relaxed) => Place::On(cpu),
+            Some(_) => Place::Anywhere,
+        }
+    }
+
+    /// The work item runs on this CPU.
+    pub(crate) fn note_run(&self) {
+        if self.posted_on.load(Relaxed) == CpuId::current().as_u32() {
+            self.is_crowded.store(true, Relaxed);
+        }
+    }
+}

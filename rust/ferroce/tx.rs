@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! From a packet of the protocol to a frame of the network.
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use rdma::net::{Credit, Path};
+use roce::host::{Source, Transmit};
+
+use crate::memory::Memory;
+use crate::paging::Miss;
+use crate::stats::{Counter, Stats};
+
+/// Sends one packet, at the latest when its path is [flushed](flush). Softirq, or process context with
+/// bottom halves off.
+///
+/// A packet that the network does not take is as good as lost on the way: the protocol sends it
+/// again.
+///
+/// # Errors
+///
+/// What is wrong with its payload, if that cannot be read; nothing was sent then.
+pub(crate) fn send<P: Memory>(
+    path: &mut Path,
+    transmit: &Transmit<'_, P>,
+    credit: &Arc<Credit>,
+    stats: &Stats,
+) -> Result<(), Miss> {
+    let header = transmit.header.as_bytes();
+    let payload_len = match transmit.source {
+        Source::Empty => 0,
+        Source::Bytes { len, .. } => len as usize,
+    };
+    let Ok(mut frame) = path.frame(credit, header, payload_len, transmit.pad) else {
+        stats.count(Counter::SendError);
+        return Ok(());
+    };
+    if let Source::Bytes { memory, at, len } = transmit.source {
+        memory.gather(at, len, &mut frame)?;
+    }
+    if frame.send().is_err() {
+        stats.count(Counter::SendError);
+    }
+    Ok(())
+}
+
+/// Sends all that was given to [`send`], and counts what became of it. In the same context.
+pub(crate) fn flush(path: &mut Path, credit: &Arc<Credit>, stats: &Stats) {
+    path.flush(credit);
+    let tally = path.take_tally();
+    if tally.dropped != 0 {
+        stats.add(Counter::SendError, tally.dropped.into());
+    }
+    if tally.sent == 0 {
+        return;
+    }
+    stats.add(Counter::SentPackets, tally.sent.into());
+    stats.add(Counter::SentBytes, tally.bytes);
+    if path.is_multicast() {
+        stats.add(Counter::SentMulticast, tally.sent.into());
+    }
+}

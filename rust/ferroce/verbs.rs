@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The verbs, by family.
+
+mod advise;
+mod ah;
+mod counter;
+mod cq;
+mod details;
+mod mad;
+mod mr;
+mod mw;
+mod port;
+mod post;
+mod qp;
+mod srq;
+
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::Arc;
+use rdma::ah::{AhAttr, AhInfo};
+use rdma::device::attr::{DeviceAttr, PortAttr, PortImmutable};
+use rdma::device::Device as IbDevice;
+use rdma::link::{Link, LinkName};
+use rdma::net::NetDevice;
+use rdma::object::{
+    Ah as IbAh, Cq as IbCq, Mr as IbMr, Mw as IbMw, Pd as IbPd, Qp as IbQp, Srq as IbSrq,
+    Ucontext as IbUcontext,
+};
+use rdma::ops::{
+    Advice, AdvisedRange, CqInit, DmaBufInit, MrChange, MrInit, MwKind, NewCounter, NewCq, NewMr,
+    NewMw, NewQp, Notify, Operations, SrqAttr, SrqChange,
+};
+use rdma::post::{Completions, RecvList, SendList};
+use rdma::qp::{QpAttr, QpInfo, QpInit};
+use rdma::restrack::Details;
+use rdma::sg::SgPages;
+use rdma::stats::Counter;
+use rdma::udata::Udata;
+use rdma::upcall::{CqUpcall, QpUpcall, SrqUpcall};
+use roce::num::Pkey;
+use roce::pma::MAD_BYTES;
+
+use crate::device::Device;
+use crate::link;
+use crate::stats;
+use crate::table::PdId;
+
+/// The verbs of ferroce.
+pub(crate) struct Verbs;
+
+/// `RDMA_DRIVER_RXE`: the provider whose ABI we speak.
+const RDMA_DRIVER_RXE: u32 = 14;
+
+#[vtable]
+impl Operations for Verbs {
+    type Device = link::Attached;
+    type Ucontext = ();
+    type Pd = PdId;
+    type Cq = Arc<crate::cq::Cq>;
+    type Qp = qp::Handle;
+    type Srq = Arc<crate::srq::Srq>;
+    type Ah = ah::Handle;
+    type Mr = mr::Handle;
+    type Mw = mw::Handle;
+    type Counter = counter::Handle;
+
+    const DRIVER_ID: u32 = RDMA_DRIVER_RXE;
+    const UVERBS_ABI_VERSION: u32 = 2;
+    const COUNTERS: &'static [Counter] = stats::NAMES;
+
+    fn query_device(device: &IbDevice<Self>) -> Result<DeviceAttr> {
+        Ok(device.attr())
+    }
+
+    fn query_port(device: &IbDevice<Self>, port: u32) -> Result<PortAttr> {
+        port::query(device, port)
+    }
+
+    fn port_immutable(_device: &IbDevice<Self>, _port: u32) -> Result<PortImmutable> {
+        Ok(Device::port_immutable())
+    }
+
+    fn query_pkey(_device: &IbDevice<Self>, _port: u32, index: u16) -> Result<Pkey> {
+        if index == 0 {
+            Ok(Pkey::DEFAULT)
+        } else {
+            Err(EINVAL)
+        }
+    }
+
+    fn get_netdev(device: &IbDevice<Self>, _port: u32) -> Option<ARef<NetDevice>> {
+        device.netdev.get()
+    }
+
+    fn port_counters(device: &IbDevice<Self>, _port: u32, values: &mut [u64]) {
+        device.stats.read(values);
+    }
+
+    fn process_mad(
+        device: &IbDevice<Self>,
+        _port: u32,
+        request: &[u8; MAD_BYTES],
+    ) -> Option<[u8; MAD_BYTES]> {
+        mad::process(device, request)
+    }
+
+    fn alloc_ucontext(_device: &IbDevice<Self>, _udata: &mut Udata<'_>) -> Result {
+        Ok(())
+    }
+
+    fn alloc_pd(
+        _device: &IbDevice<Self>,
+        _ucontext: Option<&IbUcontext<Self>>,
+        _udata: &mut Udata<'_>,
+    ) -> Result<PdId> {
+        Ok(PdId::new())
+    }
+
+    fn create_cq(
+        device: &IbDevice<Self>,
+        init: &CqInit,
+        upcall: CqUpcall,
+        udata: &mut Udata<'_>,
+    ) -> Result<NewCq<Self::Cq>> {
+        cq::create(device, init, upcall, udata)
+    }
+
+    fn resize_cq(cq: &IbCq<Self>, cqe: u32, udata: &mut Udata<'_>) -> Result<u32> {
+        cq::resize(cq, cqe, udata)
+    }
+
+    fn poll_cq(cq: &IbCq<Self>, to: &mut Completions<'_>) -> Result {
+        cq::poll(cq, to);
+        Ok(())
+    }
+
+    fn req_notify_cq(cq: &IbCq<Self>, notify: Notify) -> Result<bool> {
+        Ok(cq::arm(cq, notify))
+    }
+
+    fn create_qp(
+        pd: &IbPd<Self>,
+        init: &mut QpInit<'_, Self>,
+        upcall: QpUpcall,
+        udata: &mut Udata<'_>,
+    ) -> Result<NewQp<Self::Qp>> {
+        qp::create(pd, init, upcall, udata)
+    }
+
+    fn modify_qp(qp: &IbQp<Self>, attr: &QpAttr<'_>) -> Result {
+        qp::Handle::modify(qp, attr)
+    }
+
+    fn query_qp(qp: &IbQp<Self>) -> Result<QpInfo> {
+        Ok(qp.query())
+    }
+
+    fn destroy_qp(qp: &IbQp<Self>) {
+        qp.destroy();
+    }
+
+    fn attach_mcast(qp: &IbQp<Self>, mgid: [u8; 16]) -> Result {
+        qp.attach(mgid)
+    }
+
+    fn detach_mcast(qp: &IbQp<Self>, mgid: [u8; 16]) -> Result {
+        qp.detach(mgid)
+    }
+
+    fn doorbell(qp: &IbQp<Self>) -> Result {
+        qp.doorbell()
+    }
+
+    fn post_send(qp: &IbQp<Self>, list: &mut SendList<'_, Self>) -> Result {
+        qp.post_send(list)
+    }
+
+    fn post_recv(qp: &IbQp<Self>, list: &mut RecvList<'_>) -> Result {
+        qp.post_recv(list)
+    }
+
+    fn create_srq(
+        pd: &IbPd<Self>,
+        attr: &mut SrqAttr,
+        upcall: SrqUpcall,
+        udata: &mut Udata<'_>,
+    ) -> Result<Self::Srq> {
+        srq::create(pd, attr, upcall, udata)
+    }
+
+    fn modify_srq(srq: &IbSrq<Self>, change: &SrqChange, udata: &mut Udata<'_>) -> Result {
+        srq::modify(srq, change, udata)
+    }
+
+    fn query_srq(srq: &IbSrq<Self>) -> SrqAttr {
+        srq.attr()
+    }
+
+    fn post_srq_recv(srq: &IbSrq<Self>, list: &mut RecvList<'_>) -> Result {
+        srq::post_recv(srq, list)
+    }
+
+    fn create_ah(pd: &IbPd<Self>, attr: &AhAttr<'_>, udata: &mut Udata<'_>) -> Result<Self::Ah> {
+        ah::create(pd, attr, udata)
+    }
+
+    fn modify_ah(ah: &IbAh<Self>, attr: &AhAttr<'_>) -> Result {
+        ah.modify(attr)
+    }
+
+    fn query_ah(ah: &IbAh<Self>) -> Result<AhInfo> {
+        Ok(ah.info())
+    }
+
+    fn destroy_ah(ah: &IbAh<Self>) {
+        ah.destroy();
+    }
+
+    fn get_dma_mr(pd: &IbPd<Self>, access: u32) -> Result<NewMr<Self::Mr>> {
+        mr::register_kernel(pd, access)
+    }
+
+    fn alloc_mr(pd: &IbPd<Self>, max_pages: u32) -> Result<NewMr<Self::Mr>> {
+        mr::alloc(pd, max_pages)
+    }
+
+    fn map_mr_sg(mr: &IbMr<Self>, list: &mut SgPages<'_>) -> Result {
+        mr::lay_out(mr, list)
+    }
+
+    fn reg_user_mr(
+        pd: &IbPd<Self>,
+        init: &MrInit,
+        _udata: &mut Udata<'_>,
+    ) -> Result<NewMr<Self::Mr>> {
+        mr::register(pd, *init)
+    }
+
+    fn rereg_user_mr(
+        mr: &IbMr<Self>,
+        pd: &IbPd<Self>,
+        change: &MrChange,
+        _udata: &mut Udata<'_>,
+    ) -> Result<NewMr<Self::Mr>> {
+        mr::change(mr, pd, change)
+    }
+
+    fn reg_user_mr_dmabuf(pd: &IbPd<Self>, init: &DmaBufInit) -> Result<NewMr<Self::Mr>> {
+        mr::register_dmabuf(pd, init)
+    }
+
+    fn advise_mr(
+        pd: &IbPd<Self>,
+        advice: Advice,
+        at_once: bool,
+        ranges: &[AdvisedRange],
+    ) -> Result {
+        advise::advise(pd, advice, at_once, ranges)
+    }
+
+    fn alloc_mw(pd: &IbPd<Self>, kind: MwKind, _udata: &mut Udata<'_>) -> Result<NewMw<Self::Mw>> {
+        mw::alloc(pd, kind)
+    }
+
+    fn dealloc_mw(mw: &IbMw<Self>) {
+        mw::dealloc(mw);
+    }
+
+    fn dereg_mr(mr: &IbMr<Self>) -> Result {
+        mr::deregister(mr);
+        Ok(())
+    }
+
+    fn new_counter(device: &IbDevice<Self>) -> Result<NewCounter<Self::Counter>> {
+        counter::create(device)
+    }
+
+    fn bind_counter(qp: &IbQp<Self>, counter: &Self::Counter) {
+        qp.qp().count_by(counter.stats());
+    }
+
+    fn unbind_counter(qp: &IbQp<Self>) {
+        qp.qp().count_by(&qp.device().stats);
+    }
+
+    fn counter_values(counter: &Self::Counter, values: &mut [u64]) {
+        counter.stats().read(values);
+    }
+
+    fn qp_details(qp: &IbQp<Self>, details: &mut Details<'_>) -> Result {
+        details::qp(qp.qp(), details)
+    }
+
+    fn cq_details(cq: &IbCq<Self>, details: &mut Details<'_>) -> Result {
+        details::cq(cq, details)
+    }
+
+    fn mr_details(mr: &IbMr<Self>, details: &mut Details<'_>) -> Result {
+        details::mr(mr, details)
+    }
+
+    fn srq_details(srq: &IbSrq<Self>, details: &mut Details<'_>) -> Result {
+        details::srq(srq, details)
+    }
+}
+
+impl Link for Verbs {
+    const TYPE: &'static CStr = c"ferroce";
+
+    fn newlink(name: LinkName<'_>, netdev: &NetDevice) -> Result {
+        link::open(name, netdev)
+    }
+}

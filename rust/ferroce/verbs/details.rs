@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What `rdma -dd resource show` tells of an object, beside what the core and a query tell.
+//!
+//! Each lock is taken for a moment, to copy what is to be told.
+
+use kernel::prelude::*;
+use rdma::restrack::Details;
+use roce::recv::{Owes, RecvReport, Within};
+use roce::send::{Blocked, SendReport, Waiting};
+
+use super::mr::{self, Origin};
+use crate::cq::{Armed, Cq};
+use crate::host::Receives;
+use crate::memory::Rights;
+use crate::qp::Qp;
+use crate::srq::Srq;
+
+/// A queue pair: how full its queues are, how far both halves have come, and who waits for what.
+pub(super) fn qp(qp: &Qp, details: &mut Details<'_>) -> Result {
+    let (posted, report) = {
+        let half = qp.send.lock();
+        (half.send.queue.waiting(), half.service.report())
+    };
+    details.number(c"sq_posted", posted)?;
+    if let Some(report) = report {
+        send(&report, details)?;
+    }
+    details.number(c"frames_below", qp.fixed.credit.in_flight())?;
+
+    let (posted, report) = {
+        let mut half = qp.recv.lock();
+        let posted = match &half.recv.receives {
+            Receives::Own(own) => Some(own.queue.waiting()),
+            Receives::Shared(_) => None,
+        };
+        (posted, half.service.report())
+    };
+    if let Some(posted) = posted {
+        details.number(c"rq_posted", posted)?;
+    }
+    match report {
+        Some(report) => recv(&report, details),
+        None => Ok(()),
+    }
+}
+
+fn send(report: &SendReport, details: &mut Details<'_>) -> Result {
+    details.number(c"sq_under_way", report.requests)?;
+    details.number(c"reads_under_way", report.unanswered)?;
+    details.number(c"unacked_psn", report.unacked.get())?;
+    details.number(c"next_psn", report.next.get())?;
+    details.number(c"outstanding", report.outstanding)?;
+    details.number(c"window", report.window)?;
+    details.number(c"retries_left", report.retries_left)?;
+    details.number(c"rnr_retries_left", report.rnr_retries_left)?;
+    details.number(c"timeouts", report.timeouts)?;
+    details.word(c"waits_for", waits_for(report.waiting))
+}
+
+fn waits_for(waiting: Waiting) -> &'static CStr {
+    match waiting {
+        Waiting::Nothing => c"nothing",
+        Waiting::Answer => c"answer",
+        Waiting::Receiver => c"receiver",
+        Waiting::Blocked(blocked) => match blocked {
+            Blocked::Fence => c"fence",
+            Blocked::PsnWindow => c"window",
+            Blocked::ReadDepth => c"read_depth",
+            Blocked::Rnr(_) => c"receiver",
+            Blocked::BadRequest => c"bad_request",
+            Blocked::Local => c"local",
+            Blocked::Busy => c"cpu",
+            Blocked::Drain => c"drain",
+        },
+    }
+}
+
+fn recv(report: &RecvReport, details: &mut Details<'_>) -> Result {
+    details.number(c"expected_psn", report.expected.get())?;
+    details.number(c"msn", report.msn.get())?;
+    details.word(
+        c"within",
+        match report.within {
+            Within::Nothing => c"nothing",
+            Within::Send => c"send",
+            Within::Write => c"write",
+        },
+    )?;
+    details.word(
+        c"owes",
+        match report.owes {
+            Owes::Nothing if report.responds => c"response",
+            Owes::Nothing => c"nothing",
+            Owes::Acknowledgement => c"ack",
+            Owes::SequenceNak => c"sequence_nak",
+            Owes::RnrNak => c"rnr_nak",
+            Owes::Refusal => c"refusal",
+        },
+    )?;
+    details.number(c"nak_sent", report.told)
+}
+
+/// A completion queue: how full it is, and when its owner is told.
+pub(super) fn cq(cq: &Cq, details: &mut Details<'_>) -> Result {
+    let report = cq.report();
+    details.number(c"fill", report.fill)?;
+    details.number(c"producer", report.producer)?;
+    details.word(
+        c"armed",
+        match report.armed {
+            Armed::No => c"no",
+            Armed::Solicited => c"solicited",
+            Armed::Any => c"any",
+        },
+    )?;
+    details.number(c"overflowed", report.overflowed)
+}
+
+/// A memory region: what it is made of, and what may be done with it. Its length is the core's to
+/// tell.
+pub(super) fn mr(mr: &mr::Handle, details: &mut Details<'_>) -> Result {
+    match mr.origin() {
+        Origin::Kernel => return details.word(c"kind", c"kernel"),
+        Origin::Process(init) => {
+            let on_demand = Rights::is_on_demand(init.access);
+            details.word(c"kind", if on_demand { c"on_demand" } else { c"user" })?;
+            details.hex(c"start", init.start)?;
+            details.hex(c"iova", init.iova)?;
+            details.hex(c"access", init.access)?;
+        }
+        Origin::DmaBuf(init) => {
+            details.word(c"kind", c"dmabuf")?;
+            details.hex(c"start", init.offset)?;
+            details.hex(c"iova", init.iova)?;
+            details.hex(c"access", init.access)?;
+        }
+    }
+    match mr.block_bytes() {
+        Some(bytes) => details.number(c"block_bytes", bytes as u64),
+        None => Ok(()),
+    }
+}
+
+/// A shared receive queue: how full it is, and below what its owner is told.
+pub(super) fn srq(srq: &Srq, details: &mut Details<'_>) -> Result {
+    let (attr, posted) = srq.fill();
+    details.number(c"posted", posted)?;
+    details.number(c"max_wr", attr.max_wr)?;
+    details.number(c"max_sge", attr.max_sge)?;
+    details.number(c"limit", attr.limit)
+}

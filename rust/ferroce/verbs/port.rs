@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Ports.
+
+use kernel::prelude::*;
+use rdma::device::attr::{LinkSpeed, PortAttr};
+use rdma::device::Device as IbDevice;
+
+use super::Verbs;
+
+/// What a port is like now. May sleep.
+pub(super) fn query(device: &IbDevice<Verbs>, port: u32) -> Result<PortAttr> {
+    // The netdev may be gone, and then the port is down; not every netdev knows its speed.
+    let speed = device.link_speed(port).unwrap_or(LinkSpeed::SLOWEST);
+    Ok(device.port_attr(speed))
+}

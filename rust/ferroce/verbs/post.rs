@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the kernel posts: from its lists of work requests to slots of a ring.
+//!
+//! A user in the kernel has what a provider does in a process done for it here. Any context.
+
+use kernel::prelude::*;
+use rdma::post::{RecvList, RecvWr, SendList, SendWr, SgList};
+use roce::abi::{
+    encode_recv, encode_send, encode_sges, recv_wqe, send_wqe, AddressVector, PostedData,
+    PostedSend, PostedSges, SendLimits,
+};
+use roce::limits::MAX_MESSAGE_BYTES;
+use roce::wr::{DatagramDest, LocalOp, SendOp, ATOMIC_BYTES};
+
+use super::Verbs;
+use crate::queue::PostQueue;
+use crate::service::Service;
+use crate::table::PdId;
+
+/// Of what queue pair sends are.
+#[derive(Clone, Copy)]
+pub(super) struct Sender {
+    pub(super) service: Service,
+    pub(super) pd: PdId,
+    pub(super) limits: SendLimits,
+    /// It is in ERR: whatever is posted is flushed, and need be no request that it could carry out.
+    pub(super) has_failed: bool,
+}
+
+/// Posts sends. Returns how many were, and how it ended.
+///
+/// # Errors
+///
+/// `ENOMEM` if the queue is full. `EINVAL` for an opcode or flags that the queue pair does not have,
+/// more SGEs or inline data than it was created with, a message of over 2^31 bytes, an address
+/// handle of another protection domain or a P_Key that is not in the table. The request that was taken from the list last, and those
+/// behind it, are not posted.
+pub(super) fn sends(
+    queue: &mut PostQueue,
+    sender: &Sender,
+    list: &mut SendList<'_, Verbs>,
+) -> (u32, Result) {
+    let mut count = 0u32;
+    for wr in list {
+        if let Err(error) = queue.post(|slot| send(slot, sender, &wr)) {
+            return (count, Err(error));
+        }
+        count = count.saturating_add(1);
+    }
+    (count, Ok(()))
+}
+
+fn send(slot: &mut [u8], sender: &Sender, wr: &SendWr<'_, Verbs>) -> Result<usize> {
+    let op = wr.op()?;
+    if !sender.service.carries(&op) && !sender.has_failed {
+        return Err(EINVAL);
+    }
+    let flags = wr.flags()?;
+    let area = slot.get_mut(send_wqe::DATA..).ok_or(EINVAL)?;
+    let data = data(area, sender, wr, &op)?;
+    let datagram = match sender.service {
+        Service::Connection(_) => None,
+        Service::Datagram | Service::Gsi if sender.has_failed => datagram(sender, wr).ok(),
+        Service::Datagram | Service::Gsi => Some(datagram(sender, wr)?),
+    };
+    let wr = PostedSend {
+        wr_id: wr.wr_id(),
+        op,
+        flags,
+        data,
+        datagram,
+    };
+    encode_send(slot, &wr).ok_or(EINVAL)
+}
+
+/// Puts a request's local memory into its slot.
+fn data(
+    area: &mut [u8],
+    sender: &Sender,
+    wr: &SendWr<'_, Verbs>,
+    op: &SendOp,
+) -> Result<PostedData> {
+    let limits = &sender.limits;
+    let is_inline = wr.is_inline();
+    match op {
+        SendOp::Local(LocalOp::Bind(_)) | SendOp::Flush { .. } => return Err(EINVAL),
+        SendOp::Local(_) => return Ok(PostedData::Inline(0)),
+        // The value is part of the request, so it has to be there now.
+        SendOp::AtomicWrite { .. } if !is_inline => return Err(EINVAL),
+        SendOp::Read { .. } | SendOp::Atomic { .. } if is_inline => return Err(EINVAL),
+        _ => {}
+    }
+    if is_inline {
+        let max = usize::try_from(limits.max_inline).map_err(|_| EINVAL)?;
+        let room = area.len().min(max);
+        let length = wr.copy_inline(area.get_mut(..room).ok_or(EINVAL)?)?;
+        if matches!(op, SendOp::AtomicWrite { .. }) && length != ATOMIC_BYTES {
+            return Err(EINVAL);
+        }
+        return Ok(PostedData::Inline(length));
+    }
+    let sges = sges(area, wr.sges()?, limits.max_sge)?;
+    let is_atomic = matches!(op, SendOp::Atomic { .. });
+    if sges.length > MAX_MESSAGE_BYTES || is_atomic && sges.length != ATOMIC_BYTES {
+        return Err(EINVAL);
+    }
+    Ok(PostedData::Sges(sges))
+}
+
+fn sges(area: &mut [u8], list: SgList<'_>, max_sge: u32) -> Result<PostedSges> {
+    if !u32::try_from(list.len()).is_ok_and(|count| count <= max_sge) {
+        return Err(EINVAL);
+    }
+    encode_sges(area, list).ok_or(EINVAL)
+}
+
+fn datagram(sender: &Sender, wr: &SendWr<'_, Verbs>) -> Result<(DatagramDest, AddressVector)> {
+    let (dest, ah) = wr.datagram().ok_or(EINVAL)?;
+    // Each request of QP1 says which P_Key it goes by: there is one.
+    if sender.service == Service::Gsi && wr.pkey_index() != Some(0) {
+        return Err(EINVAL);
+    }
+    let vector = ah.vector(sender.pd).ok_or(EINVAL)?;
+    Ok((dest, vector))
+}
+
+/// Posts receives.
+///
+/// # Errors
+///
+/// As for [`sends`].
+pub(super) fn receives(queue: &mut PostQueue, max_sge: u32, list: &mut RecvList<'_>) -> Result {
+    for wr in list {
+        queue.post(|slot| receive(slot, max_sge, &wr))?;
+    }
+    Ok(())
+}
+
+fn receive(slot: &mut [u8], max_sge: u32, wr: &RecvWr<'_>) -> Result<usize> {
+    let area = slot.get_mut(recv_wqe::DATA..).ok_or(EINVAL)?;
+    let sges = sges(area, wr.sges()?, max_sge)?;
+    encode_recv(slot, wr.wr_id(), sges).ok_or(EINVAL)
+}

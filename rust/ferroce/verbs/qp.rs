@@ -1,0 +1,610 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Queue pairs.
+
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use rdma::ah::{udp_sport, AhAttr, AhInfo, Gids};
+use rdma::errno::EOPNOTSUPP;
+use rdma::mmap::Mminfo;
+use rdma::net::{Credit, CreditGuard, Flow, Path};
+use rdma::object::{Pd as IbPd, Qp as IbQp, Resolver};
+use rdma::ops::NewQp;
+use rdma::post::{RecvList, SendList};
+use rdma::qp::{QpAttr, QpCaps, QpInfo, QpInit};
+use rdma::ring::SharedRing;
+use rdma::slots::Slots;
+use rdma::sync::IrqSpinLock;
+use rdma::timer::TimerGuard;
+use rdma::udata::Udata;
+use rdma::upcall::QpUpcall;
+use roce::abi::{recv_wqe, send_wqe, sge, Poster, Ring, SendLimits};
+use roce::limits::{MAX_INLINE_BYTES, MAX_SGE, MAX_WINDOW_REQUESTS};
+use roce::num::Qpn;
+use roce::qp::{Mask, State};
+use roce::recv::{RecvState, Replay};
+use roce::send::SendState;
+
+use super::{post, Verbs};
+use crate::ah::Vectors;
+use crate::device::{MAX_QP_WR, PORT};
+use crate::host::{Findings, OwnReceives, Receives, RecvQueue, SendQueue, Spare};
+use crate::memory::Segment;
+use crate::paging::Waiting;
+use crate::qp::{Ends, Fixed, Qp, RecvHalf, Route, SendHalf};
+use crate::queue::{PostQueue, WorkQueue};
+use crate::schedule;
+use crate::service::{RecvService, SendService, Service};
+use crate::settings::Settings;
+use crate::srq::Srq;
+use crate::table::{QpId, QPNS};
+
+/// Frames of one queue pair that may lie in queues below us: more than a netdev needs to be busy,
+/// less than one queue pair may fill a queue with.
+const FRAMES_IN_FLIGHT: u32 = 256;
+
+/// What stands behind a queue pair of the core's: the way in for its owner.
+pub(crate) struct Handle {
+    qp: Arc<Qp>,
+    /// Where the kernel posts, if it is the owner.
+    posts: Option<Pin<KBox<Posts>>>,
+    _timer: TimerGuard<Qp>,
+    _credit: CreditGuard,
+}
+
+/// The kernel's ends of the queues.
+///
+/// Locks: they may be taken in any context, and nothing is taken under them. They are not held while
+/// the queue pair works on what was posted.
+#[pin_data]
+struct Posts {
+    #[pin]
+    send: IrqSpinLock<PostQueue>,
+    /// None with a shared receive queue.
+    #[pin]
+    recv: IrqSpinLock<Option<PostQueue>>,
+    limits: SendLimits,
+    max_recv_sge: u32,
+}
+
+impl Posts {
+    fn new(send: &SharedRing, recv: Option<&SharedRing>, caps: &QpCaps) -> Result<Pin<KBox<Self>>> {
+        let send = PostQueue::new(send)?;
+        let recv = recv.map(PostQueue::new).transpose()?;
+        let posts = pin_init!(Self {
+            send <- rdma::new_irq_spinlock!(send, "ferroce::Posts::send"),
+            recv <- rdma::new_irq_spinlock!(recv, "ferroce::Posts::recv"),
+            limits: send_limits(caps, Poster::Kernel),
+            max_recv_sge: caps.max_recv_sge,
+        });
+        KBox::pin_init(posts, GFP_KERNEL)
+    }
+}
+
+fn send_limits(caps: &QpCaps, poster: Poster) -> SendLimits {
+    SendLimits {
+        max_sge: caps.max_send_sge,
+        max_inline: caps.max_inline_data,
+        poster,
+    }
+}
+
+/// Creates a queue pair.
+///
+/// # Errors
+///
+/// `EOPNOTSUPP` for a transport or flags that ferroce does not serve, and for a process's QP1; `EINVAL`
+/// for larger queues than advertised or queues of another owner; `EBUSY` if all numbers are in use, or
+/// there is a QP1 already; `ENOMEM`.
+pub(super) fn create(
+    pd: &IbPd<Verbs>,
+    init: &mut QpInit<'_, Verbs>,
+    upcall: QpUpcall,
+    udata: &mut Udata<'_>,
+) -> Result<NewQp<Handle>> {
+    let service = Service::new(init.qp_type);
+    let owner = owner(init, udata)?;
+    if init.create_flags != 0 || service == Service::Gsi && owner == Poster::Process {
+        return Err(EOPNOTSUPP);
+    }
+    check_caps(&init.caps)?;
+    let device = Arc::clone(pd.device().data());
+
+    let send_shape = send_shape(&mut init.caps)?;
+    let send_ring = SharedRing::new(send_shape)?;
+    let srq = init.srq.map(|srq| Arc::clone(srq));
+    let recv_ring = match srq {
+        Some(_) => {
+            init.caps.max_recv_wr = 0;
+            init.caps.max_recv_sge = 0;
+            None
+        }
+        None => Some(SharedRing::new(recv_shape(&mut init.caps)?)?),
+    };
+    let posts = match owner {
+        Poster::Process => {
+            respond(udata, &send_ring, recv_ring.as_ref())?;
+            None
+        }
+        Poster::Kernel => Some(Posts::new(&send_ring, recv_ring.as_ref(), &init.caps)?),
+    };
+
+    let place = match service {
+        Service::Gsi => device.qps.reserve_at(Qpn::GSI.get())?,
+        Service::Connection(_) | Service::Datagram => device.qps.reserve(QPNS)?,
+    };
+    let qpn = Qpn::new(place.id());
+    let window = send_shape.capacity().min(MAX_WINDOW_REQUESTS as u32);
+    let send = SendHalf {
+        service: SendService::new(service, qpn, init.sq_sig_all, || storage(window))?,
+        send: SendQueue {
+            queue: WorkQueue::new(send_ring),
+            limits: send_limits(&init.caps, owner),
+            scratch: storage(send_shape.slot_bytes() as u32)?,
+            spare: Spare::default(),
+            vectors: Vectors::default(),
+        },
+        deferred: false,
+        waiting: Waiting::default(),
+        route: None,
+        stats: device.stats.clone(),
+    };
+    let recv = RecvHalf {
+        service: RecvService::new(service, qpn),
+        recv: RecvQueue {
+            receives: receives(recv_ring, srq.as_ref(), &init.caps)?,
+            spare: Spare::default(),
+        },
+        waiting: Waiting::default(),
+        route: None,
+        stats: device.stats.clone(),
+    };
+    let fixed = Fixed {
+        device: device.clone(),
+        gids: Gids::of(pd.device()),
+        id: QpId::new(),
+        qpn,
+        service,
+        pd: **pd,
+        owner,
+        send_cq: Arc::clone(init.send_cq),
+        recv_cq: Arc::clone(init.recv_cq),
+        srq,
+        upcall,
+        credit: Credit::new(FRAMES_IN_FLIGHT)?,
+    };
+    let settings = Settings::new(init.caps, init.sq_sig_all);
+    let qp = Arc::pin_init(Qp::new(fixed, send, recv, settings), GFP_KERNEL_ACCOUNT)?;
+    let timer = TimerGuard::new(qp.clone())?;
+    let credit = qp.fixed.credit.attach(qp.clone())?;
+    place.publish(qp.clone())?;
+    Ok(NewQp {
+        data: Handle {
+            qp,
+            posts,
+            _timer: timer,
+            _credit: credit,
+        },
+        qp_num: qpn,
+    })
+}
+
+/// Who posts. What belongs to a queue pair must be of the same owner: the kernel's work requests and
+/// completions are for no process to see, nor a process's for the kernel to trust.
+fn owner(init: &QpInit<'_, Verbs>, udata: &Udata<'_>) -> Result<Poster> {
+    let is_user = udata.is_user();
+    let is_same = init.send_cq.is_user() == is_user
+        && init.recv_cq.is_user() == is_user
+        && init.srq.is_none_or(|srq| srq.is_user() == is_user);
+    match is_same {
+        false => Err(EINVAL),
+        true if is_user => Ok(Poster::Process),
+        true => Ok(Poster::Kernel),
+    }
+}
+
+fn check_caps(caps: &QpCaps) -> Result {
+    let within = caps.max_send_wr <= MAX_QP_WR
+        && caps.max_recv_wr <= MAX_QP_WR
+        && caps.max_send_sge <= MAX_SGE as u32
+        && caps.max_recv_sge <= MAX_SGE as u32
+        && caps.max_inline_data <= MAX_INLINE_BYTES as u32;
+    if within {
+        Ok(())
+    } else {
+        Err(EINVAL)
+    }
+}
+
+/// The shape of a send queue's ring, and what it has room for: SGEs and inline data share a slot's
+/// space, so the smaller of them gets as much as the larger one asked for.
+fn send_shape(caps: &mut QpCaps) -> Result<Ring> {
+    const SGE: u32 = sge::SGE_BYTES as u32;
+
+    let sges = caps.max_send_sge.max(caps.max_inline_data.div_ceil(SGE));
+    caps.max_send_sge = sges;
+    caps.max_inline_data = sges.saturating_mul(SGE);
+    let slot = (send_wqe::DATA as u32).saturating_add(caps.max_inline_data);
+    let shape = Ring::new(caps.max_send_wr, slot).ok_or(EINVAL)?;
+    caps.max_send_wr = shape.capacity();
+    Ok(shape)
+}
+
+fn recv_shape(caps: &mut QpCaps) -> Result<Ring> {
+    let sges = caps.max_recv_sge.saturating_mul(sge::SGE_BYTES as u32);
+    let slot = (recv_wqe::DATA as u32).saturating_add(sges);
+    let shape = Ring::new(caps.max_recv_wr, slot).ok_or(EINVAL)?;
+    caps.max_recv_wr = shape.capacity();
+    Ok(shape)
+}
+
+/// Where a queue pair takes its receives from: its own ring, or else a queue that it shares.
+fn receives(ring: Option<SharedRing>, srq: Option<&Arc<Srq>>, caps: &QpCaps) -> Result<Receives> {
+    match (ring, srq) {
+        (None, Some(srq)) => Ok(Receives::Shared(srq.clone())),
+        (Some(ring), _) => Ok(Receives::Own(OwnReceives {
+            scratch: storage(ring.slot_bytes() as u32)?,
+            queue: WorkQueue::new(ring),
+            max_sge: caps.max_recv_sge,
+        })),
+        (None, None) => Err(EINVAL),
+    }
+}
+
+/// Tells the process where to map its rings: `struct rxe_create_qp_resp`.
+fn respond(udata: &mut Udata<'_>, send: &SharedRing, recv: Option<&SharedRing>) -> Result {
+    let recv = match recv {
+        Some(recv) => udata.share(recv)?.to_bytes(),
+        None => [0; Mminfo::BYTES],
+    };
+    let send = udata.share(send)?.to_bytes();
+    let mut response = [0; 2 * Mminfo::BYTES];
+    for (to, from) in response.iter_mut().zip([recv, send].as_flattened()) {
+        *to = *from;
+    }
+    udata.respond(&response)
+}
+
+/// Room for `count` things of the protocol's, charged to the process.
+fn storage<T: Default>(count: u32) -> Result<Slots<T>> {
+    Slots::new(count as usize, GFP_KERNEL_ACCOUNT)
+}
+
+/// What a modification needs that can fail to be had. It is all made before anything changes.
+struct Prepared {
+    routes: Option<(Route, Route)>,
+    replay: Option<Slots<Replay<Segment>>>,
+}
+
+impl Handle {
+    /// Rings the doorbell of the send queue.
+    pub(super) fn doorbell(&self) -> Result {
+        schedule::doorbell(self.qp.as_arc_borrow())
+    }
+
+    /// Posts sends of the kernel. Any context.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`post::sends`]; `EINVAL` in a state in which nothing may be posted.
+    pub(super) fn post_send(&self, list: &mut SendList<'_, Verbs>) -> Result {
+        let posts = self.posts.as_ref().ok_or(EOPNOTSUPP)?;
+        let state = self.qp.state();
+        if matches!(state, State::Reset | State::Init | State::Rtr) {
+            return Err(EINVAL);
+        }
+        let sender = post::Sender {
+            service: self.qp.fixed.service,
+            pd: self.qp.fixed.pd,
+            limits: posts.limits,
+            has_failed: state == State::Err,
+        };
+        let (count, result) = post::sends(&mut posts.send.lock(), &sender, list);
+        if count > 0 {
+            schedule::posted_sends(self.qp.as_arc_borrow());
+        }
+        result
+    }
+
+    /// Posts receives of the kernel. Any context.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`post::receives`]; `EINVAL` in RESET, and if there is a shared receive queue.
+    // Rules: STA-9
+    pub(super) fn post_recv(&self, list: &mut RecvList<'_>) -> Result {
+        let posts = self.posts.as_ref().ok_or(EOPNOTSUPP)?;
+        if self.qp.state() == State::Reset {
+            return Err(EINVAL);
+        }
+        let result = match &mut *posts.recv.lock() {
+            Some(queue) => post::receives(queue, posts.max_recv_sge, list),
+            None => Err(EINVAL),
+        };
+        schedule::posted_receives(self.qp.as_arc_borrow());
+        result
+    }
+
+    /// Changes attributes and state.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a transition that does not exist, an attribute that it lacks or does not
+    /// allow, and a value out of its range; `ENETUNREACH` and the like if there is no route to the
+    /// peer; `ENOMEM`. Nothing has changed then.
+    pub(super) fn modify(object: &IbQp<Verbs>, attr: &QpAttr<'_>) -> Result {
+        let qp = object.qp.as_arc_borrow();
+        let (state, findings) = object.change(attr, object)?;
+        // Owners are told, and work is done that may tell them more, with no lock of ours held.
+        schedule::tell(qp, &qp.fixed.send_cq, findings);
+        match state {
+            State::Err => schedule::flush(qp),
+            // What was posted while it was drained goes out now.
+            State::Rts => schedule::doorbell(qp)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn change(&self, attr: &QpAttr<'_>, object: &IbQp<Verbs>) -> Result<(State, Findings)> {
+        let qp = &self.qp;
+        let mut settings = qp.settings.lock();
+        let qp_type = qp.fixed.service.qp_type();
+        let current = self.state(&settings);
+        let next = attr.transition(current, qp_type)?;
+        if attr.pkey_index.is_some_and(|index| index != 0)
+            || attr.port.is_some_and(|port| port != u32::from(PORT))
+        {
+            return Err(EINVAL);
+        }
+        let mut new = *settings;
+        new.state = next;
+        new.attributes = settings
+            .attributes
+            .modified(&attr.values, attr.mask, qp.fixed.device.active_mtu())
+            .map_err(|_| EINVAL)?;
+        if attr.mask.contains(Mask::ACCESS_FLAGS) {
+            new.access = attr.values.qp_access_flags;
+        }
+        if let Some(av) = &attr.av {
+            new.ah = Some(av.resolve()?);
+        }
+        let prepared = self.prepare(attr, &new)?;
+        if let Some(notify) = attr.en_sqd_async_notify {
+            qp.set_notify_drained(notify);
+        }
+        let findings = self.carry_out(current, &new, prepared);
+        object.set_resolver(self.resolver(next), qp_type);
+        *settings = if next == State::Reset {
+            Settings::new(settings.caps, settings.signal_all)
+        } else {
+            new
+        };
+        Ok((next, findings))
+    }
+
+    /// Who is to find out where the peer is, of a queue pair in `state`.
+    ///
+    /// From INIT on it is told of its peer next. The core cannot resolve that as long as the IPv6
+    /// stack does not have our default GID, which may be the one that is used.
+    fn resolver(&self, state: State) -> Resolver {
+        if !matches!(self.qp.fixed.service, Service::Connection(_)) {
+            return Resolver::Core;
+        }
+        match self.qp.fixed.device.netdev() {
+            Ok(netdev) if state == State::Init && !netdev.has_default_gid() => Resolver::Driver,
+            _ => Resolver::Core,
+        }
+    }
+
+    fn prepare(&self, attr: &QpAttr<'_>, new: &Settings) -> Result<Prepared> {
+        let routes = match (&attr.av, new.ah) {
+            (Some(av), Some(ah)) => {
+                let route = || self.route(av, &ah, new.attributes.dest_qp);
+                Some((route()?, route()?))
+            }
+            _ => None,
+        };
+        let replay = if attr.mask.contains(Mask::MAX_DEST_RD_ATOMIC) {
+            // rdma_rxe rounds the depth of its requester up like this.
+            let depth = u32::from(new.attributes.max_dest_rd_atomic);
+            Some(storage(depth.checked_next_power_of_two().unwrap_or(depth))?)
+        } else {
+            None
+        };
+        Ok(Prepared { routes, replay })
+    }
+
+    // Rules: ENC-14
+    fn route(&self, av: &AhAttr<'_>, info: &AhInfo, dest: Qpn) -> Result<Route> {
+        let ends = Ends {
+            ours: av.sgid(),
+            theirs: info.dgid,
+        };
+        let flow = Flow {
+            local: ends.ours,
+            remote: ends.theirs,
+            traffic_class: info.traffic_class,
+            hop_limit: info.hop_limit,
+            flow_label: info.flow_label,
+            source_port: udp_sport(info.flow_label, self.qp.fixed.qpn, dest),
+            mac: (info.dmac != [0; 6]).then_some(info.dmac),
+        };
+        let path = Path::new(&*av.netdev()?, flow)?;
+        Ok(Route { ends, path })
+    }
+
+    /// Makes the change, which cannot fail any more.
+    fn carry_out(&self, current: State, new: &Settings, prepared: Prepared) -> Findings {
+        let qp = &self.qp;
+        let mut findings = Findings::default();
+        match new.state {
+            State::Reset => self.reset(),
+            State::Err => qp.set_state(State::Err),
+            _ => {
+                self.change_halves(current, new, prepared);
+                qp.set_state(new.state);
+            }
+        }
+        if (current, new.state) == (State::Rts, State::Sqd) {
+            let mut half = qp.send.lock();
+            qp.with_send(&mut half, None, &mut findings, |service, host, _| {
+                service.drain(host);
+            });
+        }
+        findings
+    }
+
+    fn change_halves(&self, current: State, new: &Settings, prepared: Prepared) {
+        let qp = &self.qp;
+        let (send_route, recv_route) = prepared.routes.unzip();
+        {
+            let mut half = qp.recv.lock();
+            half.route = recv_route.or(half.route.take());
+            if let Some(replay) = prepared.replay {
+                half.service.set_replay(replay);
+            }
+            match (current, new.state) {
+                (State::Init, State::Rtr) => half.service.start(&new.attributes),
+                (State::Rtr, State::Rts) => half.service.set_established(),
+                _ => {}
+            }
+            half.service.modify(&new.attributes);
+        }
+        let mut half = qp.send.lock();
+        half.route = send_route.or(half.route.take());
+        match (current, new.state) {
+            (State::Rtr, State::Rts) => {
+                // Posting before was refused, though the provider left it in the ring.
+                half.send.queue.reset();
+                half.service.start(&new.attributes);
+            }
+            (State::Sqd | State::Sqe, State::Rts) => half.service.resume(),
+            _ => {}
+        }
+        half.service.modify(&new.attributes);
+    }
+
+    /// To RESET: forgets everything.
+    fn reset(&self) {
+        let qp = &self.qp;
+        qp.set_state(State::Reset);
+        let mut findings = Findings::default();
+        {
+            let mut half = qp.send.lock();
+            qp.with_send(&mut half, None, &mut findings, |service, host, _| {
+                service.reset(host);
+            });
+            half.send.queue.reset();
+            half.route = None;
+            half.send.vectors.forget();
+            half.deferred = false;
+            half.waiting.clear();
+        }
+        let mut half = qp.recv.lock();
+        let _ = schedule::transmit_replies(qp, &mut half, &mut findings);
+        qp.with_recv(&mut half, None, &mut findings, |service, host, _| {
+            service.reset(host);
+        });
+        half.recv.reset();
+        half.waiting.clear();
+        half.route = None;
+    }
+
+    /// The state of a queue pair with these settings.
+    ///
+    /// A half that has failed shows at once, as its completions do, and not just when the whole
+    /// queue pair has followed it.
+    fn state(&self, settings: &Settings) -> State {
+        let qp = &self.qp;
+        let send = qp.send.lock().service.state();
+        let recv = qp.recv.lock().service.state();
+        let failed = qp.state() == State::Err
+            || send == SendState::Error
+            || matches!(recv, RecvState::Failed | RecvState::Error);
+        match send {
+            _ if failed => State::Err,
+            SendState::Stopped => State::Sqe,
+            _ => settings.state,
+        }
+    }
+
+    /// What the queue pair is like.
+    pub(super) fn query(&self) -> QpInfo {
+        let qp = &self.qp;
+        let settings = *qp.settings.lock();
+        let attributes = &settings.attributes;
+        let (sq_psn, send_state) = {
+            let half = qp.send.lock();
+            (half.service.next_psn(), half.service.state())
+        };
+        let rq_psn = qp.recv.lock().service.expected_psn();
+        QpInfo {
+            state: self.state(&settings),
+            sq_draining: send_state == SendState::Draining,
+            path_mtu: settings.ah.map(|_| attributes.path_mtu),
+            qkey: attributes.qkey,
+            rq_psn: rq_psn.unwrap_or(attributes.rq_psn),
+            sq_psn: sq_psn.unwrap_or(attributes.sq_psn),
+            dest_qp_num: attributes.dest_qp,
+            access: settings.access,
+            caps: settings.caps,
+            av: settings.ah,
+            pkey_index: 0,
+            en_sqd_async_notify: qp.notifies_drained(),
+            max_rd_atomic: attributes.max_rd_atomic,
+            max_dest_rd_atomic: attributes.max_dest_rd_atomic,
+            min_rnr_timer: attributes.min_rnr_timer.code(),
+            port: PORT.into(),
+            timeout: attributes.timeout.code(),
+            retry_cnt: attributes.retry_cnt.get(),
+            rnr_retry: attributes.rnr_retry.get(),
+            sq_sig_all: settings.signal_all,
+        }
+    }
+
+    /// The queue pair.
+    pub(super) fn qp(&self) -> &Qp {
+        &self.qp
+    }
+
+    /// Has it get what is sent to a multicast group.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is not for datagrams; `ENODEV` if the netdev is gone; those of
+    /// [`Groups::attach`](crate::groups::Groups::attach).
+    // Rules: MCG-5
+    pub(super) fn attach(&self, mgid: [u8; 16]) -> Result {
+        let fixed = &self.qp.fixed;
+        if fixed.service != Service::Datagram {
+            return Err(EINVAL);
+        }
+        let netdev = fixed.device.netdev()?;
+        fixed.device.groups.attach(&netdev, mgid, fixed.qpn)
+    }
+
+    /// Undoes [`attach`](Self::attach).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is not attached to that group.
+    pub(super) fn detach(&self, mgid: [u8; 16]) -> Result {
+        let fixed = &self.qp.fixed;
+        fixed.device.groups.detach(mgid, fixed.qpn)
+    }
+
+    /// Takes the queue pair out of service. Its timer stops when the handle is dropped.
+    pub(super) fn destroy(&self) {
+        let fixed = &self.qp.fixed;
+        fixed.device.qps.remove(fixed.qpn.get());
+        self.reset();
+        if fixed.owner == Poster::Kernel {
+            for cq in [&fixed.send_cq, &fixed.recv_cq] {
+                cq.forget(fixed.qpn);
+                cq.wait_told();
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Looking GIDs up where no verb has done so.
+
+use kernel::error::from_err_ptr;
+use kernel::prelude::*;
+use kernel::sync::{aref::ARef, rcu};
+
+use rdma_bindings as bindings;
+
+use crate::device::{Device, DeviceMemory};
+use crate::net::NetDevice;
+use crate::ops::Operations;
+
+/// The GID tables of a device, whether it is registered or not any more.
+pub struct Gids(DeviceMemory);
+
+/// One of our GIDs.
+pub struct Gid {
+    /// The GID.
+    pub gid: [u8; 16],
+    /// Its netdev: that of the device, or one above it, such as a VLAN.
+    pub netdev: ARef<NetDevice>,
+}
+
+impl Gids {
+    /// Those of `device`.
+    pub fn of<T: Operations>(device: &Device<T>) -> Self {
+        Self(DeviceMemory::of(device))
+    }
+
+    /// The GID at `index` of a port's table, as it is now. Any context.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if the device is not registered any more or the GID's netdev is gone; `EINVAL` and
+    /// others if there is no such port or index, or nothing of RoCEv2 is there.
+    pub fn get(&self, port: u32, index: u8) -> Result<Gid> {
+        let _registered = Hold::new(&self.0)?;
+        // SAFETY: The device is registered for as long as there is a hold on it.
+        let attr = unsafe { bindings::rdma_get_gid_attr(self.0.as_ptr(), port, index.into()) };
+        let attr = Attr(from_err_ptr(attr.cast_mut())?);
+        attr.read()
+    }
+}
+
+/// # Invariants
+///
+/// Owns a hold on a registered device.
+struct Hold<'a>(&'a DeviceMemory);
+
+impl<'a> Hold<'a> {
+    fn new(device: &'a DeviceMemory) -> Result<Self> {
+        if device.try_get() {
+            // INVARIANT: Just taken.
+            Ok(Self(device))
+        } else {
+            Err(ENODEV)
+        }
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        // SAFETY: By the invariants there is a hold to give back.
+        unsafe { bindings::ib_device_put(self.0.as_ptr()) };
+    }
+}
+
+/// # Invariants
+///
+/// Owns a reference to a GID attribute.
+struct Attr(*mut bindings::ib_gid_attr);
+
+impl Attr {
+    fn read(&self) -> Result<Gid> {
+        // SAFETY: By the invariants it is valid.
+        let attr = unsafe { &*self.0 };
+        // SAFETY: As above.
+        match unsafe { bindings::rdma_gid_attr_network_type(attr) } {
+            bindings::rdma_network_type_RDMA_NETWORK_IPV4
+            | bindings::rdma_network_type_RDMA_NETWORK_IPV6 => {}
+            _ => return Err(EINVAL),
+        }
+        let _rcu = rcu::read_lock();
+        // SAFETY: It is valid, and this is a read side of RCU.
+        let netdev = from_err_ptr(unsafe { bindings::rdma_read_gid_attr_ndev_rcu(attr) })?;
+        Ok(Gid {
+            // SAFETY: All members of the union are plain bytes.
+            gid: unsafe { attr.gid.raw },
+            // SAFETY: It is valid as long as the read side lasts.
+            netdev: unsafe { NetDevice::from_raw(netdev) }.hold(),
+        })
+    }
+}
+
+impl Drop for Attr {
+    fn drop(&mut self) {
+        // SAFETY: By the invariants there is a reference to give back.
+        unsafe { bindings::rdma_put_gid_attr(self.0) };
+    }
+}

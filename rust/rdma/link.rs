@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Links: devices that a user makes and deletes by `rdma link`.
+//!
+//! One driver registers a link type for as long as its module is loaded. Its devices are kept in a
+//! list, for the driver to find those over a netdev, and for the module to be unloaded safely:
+//! `ib_unregister_driver`, which the core has for that, takes devices by their driver id, and that
+//! of `rxe` is shared with `rdma_rxe`.
+
+use core::any::TypeId;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+use kernel::ffi::{c_char, c_int};
+use kernel::prelude::*;
+use kernel::sync::{new_mutex, Arc, Mutex};
+use kernel::types::Opaque;
+
+use rdma_bindings as bindings;
+
+use crate::device::{Device, DeviceMemory, DeviceRef, Registered};
+use crate::net::NetDevice;
+use crate::ops::Operations;
+use crate::sync::{Global, GlobalGuard};
+
+/// The name that a user gives to a device.
+///
+/// Its methods are compiled here and not where they are called: the arithmetic of C strings may
+/// panic for all that the compiler knows, which a driver may want to be free of.
+#[derive(Clone, Copy)]
+pub struct LinkName<'a>(&'a CStr);
+
+impl<'a> LinkName<'a> {
+    /// # Safety
+    ///
+    /// `name` must be a string that is valid for `'a`.
+    #[inline(never)]
+    unsafe fn from_raw(name: *const c_char) -> Self {
+        // SAFETY: By the safety requirements.
+        Self(unsafe { CStr::from_char_ptr(name) })
+    }
+
+    /// Its bytes, without the 0 at the end.
+    #[inline(never)]
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.0.to_bytes()
+    }
+
+    pub(crate) fn as_cstr(&self) -> &'a CStr {
+        self.0
+    }
+}
+
+/// The requests of users.
+pub trait Link: Operations {
+    /// The link type, as in `rdma link add … type …`. The module should have the alias
+    /// `rdma-link-<type>`.
+    const TYPE: &'static CStr;
+
+    /// A user asks for a device of that name over `netdev`. May sleep; RTNL is not held, so the
+    /// netdev may be on its way out.
+    fn newlink(name: LinkName<'_>, netdev: &NetDevice) -> Result;
+
+    /// A user deletes `device`, which is unregistered next. May sleep.
+    fn dellink(device: &Device<Self>) {
+        let _ = device;
+    }
+}
+
+/// The driver's registration and its devices.
+///
+/// # Invariants
+///
+/// All devices of `devices` were made for the driver whose type is `driver`.
+#[pin_data]
+pub(crate) struct Registry {
+    ops: Opaque<bindings::rdma_link_ops>,
+    module: *mut bindings::module,
+    driver: TypeId,
+    #[pin]
+    devices: Mutex<Devices>,
+}
+
+// SAFETY: The module outlives the registry; the core guards its own part of `ops`.
+unsafe impl Send for Registry {}
+// SAFETY: As above.
+unsafe impl Sync for Registry {}
+
+struct Devices {
+    /// In the order in which they were added, so by number.
+    entries: KVec<Entry>,
+    last_number: u64,
+    closed: bool,
+}
+
+struct Entry {
+    number: u64,
+    device: DeviceMemory,
+}
+
+static REGISTRY: Global<Registry> = Global::new();
+
+impl Registry {
+    /// The registration of the driver `T`.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if there is none.
+    pub(crate) fn of<T: Operations>() -> Result<Arc<Self>> {
+        REGISTRY
+            .get()
+            .filter(|registry| registry.driver == TypeId::of::<T>())
+            .ok_or(ENODEV)
+    }
+
+    /// The module whose code the devices run.
+    pub(crate) fn module(&self) -> *mut bindings::module {
+        self.module
+    }
+
+    /// What devices refer to as their link type.
+    pub(crate) fn ops(&self) -> *const bindings::rdma_link_ops {
+        self.ops.get()
+    }
+
+    /// Adds a device of the registered driver's. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if the driver is going, `ENOMEM`.
+    pub(crate) fn add(&self, device: DeviceMemory) -> Result {
+        let mut devices = self.devices.lock();
+        if devices.closed {
+            return Err(ENODEV);
+        }
+        let number = devices.last_number.wrapping_add(1);
+        // INVARIANT: The caller adds devices of the registered driver.
+        devices.entries.push(Entry { number, device }, GFP_KERNEL)?;
+        devices.last_number = number;
+        Ok(())
+    }
+
+    /// Removes a device, if it is there. May sleep.
+    pub(crate) fn remove(&self, device: NonNull<bindings::ib_device>) {
+        self.devices
+            .lock()
+            .entries
+            .retain(|entry| entry.device.as_ptr() != device.as_ptr());
+    }
+
+    /// The first device that was added after the one of that number, and its own.
+    fn after(&self, number: u64) -> Option<(u64, DeviceMemory)> {
+        self.devices
+            .lock()
+            .entries
+            .iter()
+            .find(|entry| entry.number > number)
+            .map(|entry| (entry.number, entry.device.clone()))
+    }
+
+    /// Unregisters all devices, and lets none be added. May sleep.
+    fn unregister_all(&self) {
+        self.devices.lock().closed = true;
+        while let Some((_, device)) = self.after(0) {
+            // SAFETY: The device is valid. Others may do the same: when this returns it is
+            // unregistered, and `dealloc_callback` has removed it from the list.
+            unsafe { bindings::ib_unregister_device(device.as_ptr()) };
+            if self
+                .after(0)
+                .is_some_and(|(_, next)| next.as_ptr() == device.as_ptr())
+            {
+                // It is being registered at this moment.
+                // SAFETY: The caller may sleep.
+                unsafe { bindings::msleep(1) };
+            }
+        }
+    }
+}
+
+/// Removes `device` from the list of whatever driver is registered. May sleep.
+pub(crate) fn forget(device: NonNull<bindings::ib_device>) {
+    if let Some(registry) = REGISTRY.get() {
+        registry.remove(device);
+    }
+}
+
+/// Calls `f` for each registered device of the driver `T`, held registered. May sleep.
+///
+/// Devices that are added meanwhile may or may not be among them. `f` must not unregister a device
+/// other than by [`Registered::unregister_queued`].
+pub fn for_each_device<T: Operations>(mut f: impl FnMut(&Registered<T>)) {
+    let Ok(registry) = Registry::of::<T>() else {
+        return;
+    };
+    let mut last = 0;
+    while let Some((number, device)) = registry.after(last) {
+        last = number;
+        // SAFETY: By the registry's invariants the device was made for `T`.
+        let device = unsafe { DeviceRef::<T>::from_memory(device) };
+        if let Some(device) = device.try_get() {
+            f(&device);
+        }
+    }
+}
+
+/// The registration of a driver's link type.
+///
+/// Dropping it refuses further links, unregisters all devices of the driver, whoever uses them, and
+/// waits until that is done: it may sleep, and RTNL must not be held.
+pub struct LinkRegistration<T: Link> {
+    registry: Arc<Registry>,
+    _global: GlobalGuard<Registry>,
+    _driver: PhantomData<T>,
+}
+
+impl<T: Link> LinkRegistration<T> {
+    /// Registers the link type of the driver `T`, which is `module`. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if there is a registration already, `ENOMEM`.
+    pub fn register(module: &'static ThisModule) -> Result<Self> {
+        // SAFETY: A zeroed `rdma_link_ops` is a valid one.
+        let mut ops: bindings::rdma_link_ops = unsafe { core::mem::zeroed() };
+        ops.type_ = T::TYPE.as_char_ptr();
+        ops.newlink = Some(newlink_callback::<T>);
+        ops.dellink = Some(dellink_callback::<T>);
+        // INVARIANT: There are no devices yet.
+        let registry = Arc::pin_init(
+            try_pin_init!(Registry {
+                ops: Opaque::new(ops),
+                module: module.as_ptr(),
+                driver: TypeId::of::<T>(),
+                devices <- new_mutex!(Devices {
+                    entries: KVec::new(),
+                    last_number: 0,
+                    closed: false,
+                }, "rdma::Registry::devices"),
+            }? Error),
+            GFP_KERNEL,
+        )?;
+        let global = REGISTRY.install(registry.clone())?;
+        // SAFETY: The operations stay in place until they are unregistered by `drop`.
+        unsafe { bindings::rdma_link_register(registry.ops.get()) };
+        Ok(Self {
+            registry,
+            _global: global,
+            _driver: PhantomData,
+        })
+    }
+}
+
+impl<T: Link> Drop for LinkRegistration<T> {
+    fn drop(&mut self) {
+        // SAFETY: They were registered by `register`. This waits for `newlink` to return.
+        unsafe { bindings::rdma_link_unregister(self.registry.ops.get()) };
+        self.registry.unregister_all();
+    }
+}
+
+/// # Safety
+///
+/// To be called by the core alone, with a name and a netdev that it holds.
+unsafe extern "C" fn newlink_callback<T: Link>(
+    name: *const c_char,
+    netdev: *mut bindings::net_device,
+) -> c_int {
+    // SAFETY: The core passes a string.
+    let name = unsafe { LinkName::from_raw(name) };
+    // SAFETY: The core holds the netdev during the call.
+    let netdev = unsafe { NetDevice::from_raw(netdev) };
+    match T::newlink(name, netdev) {
+        Ok(()) => 0,
+        Err(error) => error.to_errno(),
+    }
+}
+
+/// # Safety
+///
+/// To be called by the core alone, with a registered device whose link type is this driver's.
+unsafe extern "C" fn dellink_callback<T: Link>(ib: *mut bindings::ib_device) -> c_int {
+    // SAFETY: The core holds the device registered, and it is one of `T`, as `NewDevice::new` gives
+    // the link type to no others.
+    T::dellink(unsafe { Device::<T>::from_raw(ib) });
+    // The core does not expect a failure: it would keep its hold on the device for ever.
+    0
+}

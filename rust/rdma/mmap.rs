@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Mapping the rings of an object into its process.
+//!
+//! Each ring gets an offset in the file of the process's context, which the process is told
+//! ([`Mminfo`]) and passes to `mmap`. The object owns the offset: it is taken back when the object
+//! is destroyed. What was mapped before stays mapped, as mapped pages are held by the mapping.
+
+use core::ptr::NonNull;
+
+use kernel::error::{from_result, to_result};
+use kernel::ffi::c_int;
+use kernel::page::PAGE_SHIFT;
+use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Full};
+use kernel::sync::Arc;
+use kernel::types::Opaque;
+
+use rdma_bindings as bindings;
+
+use crate::ring::SharedMemory;
+
+/// What a process passes to `mmap` to get a ring: `struct mminfo`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mminfo {
+    /// Offset in the context's file, in bytes.
+    pub offset: u64,
+    /// Length in bytes.
+    pub size: u32,
+}
+
+static_assert!(core::mem::size_of::<bindings::mminfo>() == Mminfo::BYTES);
+static_assert!(core::mem::offset_of!(bindings::mminfo, offset) == 0);
+static_assert!(core::mem::offset_of!(bindings::mminfo, size) == 8);
+
+impl Mminfo {
+    /// Bytes that it takes in a response.
+    pub const BYTES: usize = 16;
+
+    /// Encodes it as `struct mminfo`.
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+        let [a, b, c, d, e, f, g, h] = self.offset.to_ne_bytes();
+        let [i, j, k, l] = self.size.to_ne_bytes();
+        [a, b, c, d, e, f, g, h, i, j, k, l, 0, 0, 0, 0]
+    }
+}
+
+/// An offset in a context's file, as the core knows it.
+#[repr(C)]
+struct Entry {
+    core: Opaque<bindings::rdma_user_mmap_entry>,
+    memory: Arc<SharedMemory>,
+    /// It was mapped: an offset is good for one mapping.
+    is_mapped: Atomic<bool>,
+}
+
+/// The right of a process to map a ring; dropping it takes the right back.
+///
+/// # Invariants
+///
+/// The core holds `entry`, was not told to remove it yet, and its context is alive.
+pub(crate) struct Mapping {
+    entry: NonNull<Entry>,
+}
+
+// SAFETY: The entry may be removed from any thread.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// Gives `memory` an offset in the file of `ucontext`. May sleep.
+    ///
+    /// # Safety
+    ///
+    /// `ucontext` must be alive until the mapping is dropped.
+    pub(crate) unsafe fn new(
+        ucontext: NonNull<bindings::ib_ucontext>,
+        memory: Arc<SharedMemory>,
+    ) -> Result<Self> {
+        let bytes = memory.bytes();
+        let entry = KBox::new(
+            Entry {
+                core: Opaque::zeroed(),
+                memory,
+                is_mapped: Atomic::new(false),
+            },
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        // SAFETY: The context is valid, and the entry is pinned on the heap until the core gives it
+        // to `mmap_free_callback`.
+        to_result(unsafe {
+            bindings::rdma_user_mmap_entry_insert(ucontext.as_ptr(), entry.core.get(), bytes)
+        })?;
+        // INVARIANT: The core has the entry now, and the caller keeps the context alive.
+        Ok(Self {
+            entry: NonNull::from(KBox::leak(entry)),
+        })
+    }
+
+    /// What the process needs to map it.
+    pub(crate) fn info(&self) -> Mminfo {
+        // SAFETY: By the invariants the entry is alive; its offset was set when it was inserted and
+        // doesn't change.
+        let (page, bytes) = unsafe {
+            let entry = self.entry.as_ref();
+            ((*entry.core.get()).start_pgoff, entry.memory.bytes())
+        };
+        Mminfo {
+            offset: (page as u64).wrapping_shl(PAGE_SHIFT as u32),
+            // CAST: `SharedRing::new` bounds the length to 32 bits.
+            size: bytes as u32,
+        }
+    }
+
+    fn into_raw(self) -> *mut Entry {
+        let entry = self.entry.as_ptr();
+        core::mem::forget(self);
+        entry
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: By the invariants the entry is alive and was not removed yet.
+        unsafe {
+            bindings::rdma_user_mmap_entry_remove(self.entry.as_ref().core.get());
+        }
+    }
+}
+
+/// A place for a mapping that is exchanged as a whole.
+///
+/// # Invariants
+///
+/// The pointer is null or a [`Mapping`] that this owns.
+pub(crate) struct MappingSlot(Atomic<*mut Entry>);
+
+// SAFETY: The slot only passes mappings, which are `Send`, from thread to thread.
+unsafe impl Send for MappingSlot {}
+// SAFETY: As above.
+unsafe impl Sync for MappingSlot {}
+
+impl MappingSlot {
+    pub(crate) fn new(mapping: Option<Mapping>) -> Self {
+        // INVARIANT: The mapping is ours now.
+        Self(Atomic::new(
+            mapping.map_or(core::ptr::null_mut(), Mapping::into_raw),
+        ))
+    }
+
+    /// Puts `mapping` here and returns what was here before.
+    pub(crate) fn replace(&self, mapping: Option<Mapping>) -> Option<Mapping> {
+        let new = mapping.map_or(core::ptr::null_mut(), Mapping::into_raw);
+        // INVARIANT: What comes out was ours, and is the returned mapping's from here on.
+        NonNull::new(self.0.xchg(new, Full)).map(|entry| Mapping { entry })
+    }
+}
+
+impl Drop for MappingSlot {
+    fn drop(&mut self) {
+        drop(self.replace(None));
+    }
+}
+
+/// `ib_device_ops.mmap`: maps the ring that the area's offset names.
+///
+/// `EINVAL` when no ring has that offset, when it was mapped already, when the length differs, or
+/// when the mapping is private.
+///
+/// # Safety
+///
+/// To be called by the core alone, with a context of a device of this crate.
+pub(crate) unsafe extern "C" fn mmap_callback(
+    ucontext: *mut bindings::ib_ucontext,
+    vma: *mut bindings::vm_area_struct,
+) -> c_int {
+    // SAFETY: The core passes a valid context and area.
+    let found = unsafe { bindings::rdma_user_mmap_entry_get(ucontext, vma) };
+    let Some(core) = NonNull::new(found) else {
+        return EINVAL.to_errno();
+    };
+    // SAFETY: All entries of this device's contexts are in an `Entry`, and the core keeps it alive
+    // until `rdma_user_mmap_entry_put` below.
+    let entry = unsafe { core.cast::<Entry>().as_ref() };
+    let result = from_result(|| {
+        if entry.is_mapped.xchg(true, Full) {
+            return Err(EINVAL);
+        }
+        // SAFETY: The core calls with a valid area that is being set up, and locked for that.
+        unsafe { entry.memory.map(vma) }
+            .map(|()| 0)
+            .inspect_err(|_| {
+                entry.is_mapped.xchg(false, Full);
+            })
+    });
+    // SAFETY: The reference was taken above.
+    unsafe { bindings::rdma_user_mmap_entry_put(core.as_ptr()) };
+    result
+}
+
+/// `ib_device_ops.mmap_free`: nobody has the entry any more. May sleep.
+///
+/// # Safety
+///
+/// To be called by the core alone, once, with an entry of a device of this crate.
+pub(crate) unsafe extern "C" fn mmap_free_callback(core: *mut bindings::rdma_user_mmap_entry) {
+    // SAFETY: The entry was leaked by `Mapping::new`, and the core is done with it.
+    drop(unsafe { KBox::from_raw(core.cast::<Entry>()) });
+}

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Frames that are sent.
+
+use core::ptr;
+use core::ptr::NonNull;
+
+use kernel::bindings::sk_buff;
+use kernel::prelude::*;
+use kernel::sync::{rcu, Arc};
+
+use rdma_bindings as bindings;
+
+use roce::icrc;
+use roce::icrc::{MaskedHeaders, UDP_BYTES};
+
+use crate::crc;
+use crate::net::path::{Exit, Headers, Path};
+use crate::net::train::Train;
+use crate::net::{on_link, Credit};
+use crate::pages::{Backing, Pages};
+
+/// Bytes of a BTH.
+const BTH_BYTES: usize = 12;
+/// Bytes of the ICRC.
+const ICRC_BYTES: usize = 4;
+/// Room for the headers of tunnels that a frame passes on its way through this machine, which is more
+/// than several of them need. Where a train is taken apart behind them, the kernel puts them in front
+/// of each of its frames, and does not look whether there is room.
+const TUNNEL_BYTES: u32 = 512;
+/// What IPv4 can carry, header included.
+pub(super) const MAX_IP_BYTES: usize = 0xffff;
+
+/// What became of a train.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Fate {
+    /// The network has it, for all one can know.
+    Taken,
+    /// It was dropped on the way out: by a full queue, a firewall, or because it does not fit.
+    Dropped,
+}
+
+/// A packet on its way out.
+///
+/// Made by [`Path::frame`]; the payload that was announced there is pushed, then it is sent, together
+/// with those after it if there are any. Dropping it before frees it, and nothing is sent.
+///
+/// Process and softirq context; nothing here sleeps.
+///
+/// # Invariants
+///
+/// - `skb` is ours alone. Its data is linear and as long as `icrc_at` and an ICRC.
+/// - `filled <= payload_end <= icrc_at`; all bytes before `filled` are written.
+/// - The route of `exit`, if it has one, is valid as long as `path` is borrowed.
+pub struct Frame<'p> {
+    path: &'p mut Path,
+    credit: &'p Arc<Credit>,
+    exit: Exit,
+    skb: Skb,
+    filled: usize,
+    payload_end: usize,
+    icrc_at: usize,
+}
+
+impl<'p> Frame<'p> {
+    /// See [`Path::frame`].
+    ///
+    /// # Safety
+    ///
+    /// The route of `exit`, if it has one, must be valid as long as `path` is borrowed.
+    #[inline]
+    pub(super) unsafe fn new(
+        path: &'p mut Path,
+        credit: &'p Arc<Credit>,
+        exit: Exit,
+        transport: &[u8],
+        payload_len: usize,
+        pad: u8,
+    ) -> Result<Self> {
+        if transport.len() < BTH_BYTES || pad > 3 || payload_len > MAX_IP_BYTES {
+            return Err(EINVAL);
+        }
+        let below = path.headers.bytes();
+        let headers_end = below.checked_add(transport.len()).ok_or(EINVAL)?;
+        let payload_end = headers_end.checked_add(payload_len).ok_or(EINVAL)?;
+        let icrc_at = payload_end.wrapping_add(usize::from(pad));
+        let len = icrc_at.wrapping_add(ICRC_BYTES);
+        if len > MAX_IP_BYTES {
+            return Err(EINVAL);
+        }
+
+        let headroom = match &exit {
+            Exit::Routed(dst) => {
+                let _rcu = rcu::read_lock();
+                // SAFETY: The route is valid, and this is a read side.
+                let link = unsafe { bindings::dst_headroom(dst.as_ptr()) };
+                link.saturating_add(TUNNEL_BYTES)
+            }
+            Exit::OnLink(dev, _) => dev.headroom(),
+        };
+        // CAST: `len` is below 64 KiB.
+        let skb = Skb(path.buffers.skb(headroom, len as u32)?);
+        // INVARIANT: Made just now, with `len` bytes of linear data; the transport's headers are
+        // written below, those in front by `seal`.
+        let frame = Self {
+            path,
+            credit,
+            exit,
+            skb,
+            filled: headers_end,
+            payload_end,
+            icrc_at,
+        };
+        // SAFETY: `headers_end` is within the data.
+        unsafe {
+            ptr::copy_nonoverlapping(transport.as_ptr(), frame.at(below), transport.len());
+        }
+        Ok(frame)
+    }
+
+    /// Where byte `offset` is, counted from the IP header.
+    ///
+    /// # Safety
+    ///
+    /// `offset` must be within the data.
+    #[inline]
+    unsafe fn at(&self, offset: usize) -> *mut u8 {
+        // SAFETY: By the safety requirements.
+        unsafe { (*self.skb.0.as_ptr()).data.add(offset) }
+    }
+
+    /// # Errors
+    ///
+    /// `EINVAL` unless `len` more bytes of payload were announced.
+    #[inline]
+    fn check(&self, len: usize) -> Result {
+        if len <= self.payload_end.wrapping_sub(self.filled) {
+            Ok(())
+        } else {
+            Err(EINVAL)
+        }
+    }
+
+    /// Appends `bytes` to the payload.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when that is more than was announced.
+    pub fn push(&mut self, bytes: &[u8]) -> Result {
+        self.check(bytes.len())?;
+        // SAFETY: There is room for as many bytes before the payload's end.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(self.filled), bytes.len()) };
+        self.filled = self.filled.wrapping_add(bytes.len());
+        Ok(())
+    }
+
+    /// Appends `len` bytes of `memory` from byte `at` on to the payload.
+    ///
+    /// They are copied now: what their owner changes later does not matter any more.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when that is more than was announced; `EFAULT` when they are not all within
+    /// `memory`; `EAGAIN` when some of it is absent.
+    pub fn push_memory(&mut self, memory: &Backing, at: u64, len: usize) -> Result {
+        self.check(len)?;
+        // SAFETY: The payload starts within the data, and `filled` is not past its end.
+        let mut to = unsafe { self.at(self.filled) };
+        memory.read_chunks(at, len, |chunk, chunk_len| {
+            // SAFETY: The chunk is valid for reads of `chunk_len`, and all chunks make up `len`
+            // bytes, for which there is room. The copy stands that the chunk changes meanwhile.
+            unsafe {
+                bindings::copy_shared(to.cast(), chunk.cast(), chunk_len);
+                to = to.add(chunk_len);
+            }
+            Ok(())
+        })?;
+        self.filled = self.filled.wrapping_add(len);
+        Ok(())
+    }
+
+    /// Sends it, at the latest when its path is [flushed](Path::flush).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when it lacks payload that was announced; it is dropped then.
+    pub fn send(mut self) -> Result {
+        if self.filled != self.payload_end {
+            return Err(EINVAL);
+        }
+        let below = self.path.headers.bytes();
+        // CAST: All lengths are below 64 KiB.
+        let size = self.icrc_at.wrapping_add(ICRC_BYTES).wrapping_sub(below) as u32;
+        let number = self.path.number_for(size, self.credit);
+        self.seal(number)?;
+        let Self {
+            path, exit, skb, ..
+        } = self;
+        // SAFETY: The skb is ours alone. The headers are where the offsets say.
+        unsafe {
+            bindings::skb_reset_network_header(skb.as_ptr());
+            // CAST: An IP header is short.
+            bindings::skb_set_transport_header(skb.as_ptr(), path.headers.ip_bytes() as i32);
+        }
+        match &mut path.train {
+            // SAFETY: A whole packet with the headers of this path, as all of them.
+            Some(train) => unsafe { train.append(skb, size) },
+            None => {
+                // SAFETY: The skb is ours alone and has neither owner nor destructor yet.
+                unsafe { bindings::skb_set_flow(skb.as_ptr(), path.hash, path.priority) };
+                // SAFETY: As above; it is linear. The path keeps the train, and its route till then.
+                path.train = Some(unsafe { Train::new(exit, skb, size) });
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is still missing: the headers in front, the pad and the ICRC. `number` is that of
+    /// the frame in its train: the identification that the kernel gives it in the end.
+    // Rules: ENC-5, ENC-12
+    fn seal(&mut self, number: u16) -> Result {
+        // CAST: All lengths are below 64 KiB.
+        let ip_len = self.icrc_at.wrapping_add(ICRC_BYTES) as u16;
+        let udp_len = ip_len.wrapping_sub(self.path.headers.ip_bytes() as u16);
+        let [p0, p1, p2, p3] = self.path.ports;
+        let [l0, l1] = udp_len.to_be_bytes();
+        // Rules: ENC-13
+        // No checksum: the ICRC covers more, and RoCEv2 wants it to be 0 over IPv6 too.
+        let udp = [p0, p1, p2, p3, l0, l1, 0, 0];
+        let mut bth = [0; BTH_BYTES];
+        // SAFETY: The BTH was written by `new`, in front of all payload.
+        unsafe {
+            let from = self.at(self.path.headers.bytes());
+            ptr::copy_nonoverlapping(from.cast_const(), bth.as_mut_ptr(), BTH_BYTES);
+        }
+
+        match self.path.headers {
+            Headers::V4(mut ip) => {
+                [ip[2], ip[3]] = ip_len.to_be_bytes();
+                [ip[4], ip[5]] = number.to_be_bytes();
+                let masked = MaskedHeaders::ipv4(&ip, &udp, &bth).map_err(|_| EINVAL)?;
+                self.finish(&masked, &ip, &udp, &bth);
+            }
+            Headers::V6(mut ip) => {
+                [ip[4], ip[5]] = udp_len.to_be_bytes();
+                let masked = MaskedHeaders::ipv6(&ip, &udp, &bth);
+                self.finish(&masked, &ip, &udp, &bth);
+            }
+        }
+        Ok(())
+    }
+
+    /// Computes the ICRC in one go over the packet with its headers masked, and then puts the real
+    /// ones in their place. The IPv4 checksum is left to the stack.
+    #[inline]
+    fn finish<const N: usize>(
+        &mut self,
+        masked: &MaskedHeaders,
+        ip: &[u8; N],
+        udp: &[u8; UDP_BYTES],
+        bth: &[u8; BTH_BYTES],
+    ) {
+        let masked = masked.as_bytes();
+        // SAFETY: The headers, `masked` or not, are as long as `headers.bytes()` and a BTH, which is
+        // within the data. Everything up to the ICRC is written before the CRC is computed.
+        unsafe {
+            let pad = self.icrc_at.wrapping_sub(self.payload_end);
+            // Rules: WIRE-32
+            ptr::write_bytes(self.at(self.payload_end), 0, pad);
+            ptr::copy_nonoverlapping(masked.as_ptr(), self.at(0), masked.len());
+            // Rules: ENC-16
+            let crc = crc::crc32_le_raw(icrc::SEED, self.at(0), self.icrc_at);
+            let icrc = icrc::finish(crc);
+            ptr::copy_nonoverlapping(icrc.as_ptr(), self.at(self.icrc_at), icrc.len());
+            ptr::copy_nonoverlapping(ip.as_ptr(), self.at(0), N);
+            ptr::copy_nonoverlapping(udp.as_ptr(), self.at(N), UDP_BYTES);
+            ptr::copy_nonoverlapping(bth.as_ptr(), self.at(N + UDP_BYTES), BTH_BYTES);
+        }
+    }
+}
+
+/// An skb of ours alone, and those in its list. Dropping it frees it.
+pub(super) struct Skb(NonNull<sk_buff>);
+
+impl Skb {
+    #[inline]
+    pub(super) fn as_ptr(&self) -> *mut sk_buff {
+        self.0.as_ptr()
+    }
+
+    /// Its length, of all pieces.
+    #[inline]
+    pub(super) fn len(&self) -> u32 {
+        // SAFETY: The skb is ours.
+        unsafe { (*self.0.as_ptr()).len }
+    }
+
+    #[inline]
+    pub(super) fn into_inner(self) -> NonNull<sk_buff> {
+        core::mem::ManuallyDrop::new(self).0
+    }
+}
+
+impl Drop for Skb {
+    fn drop(&mut self) {
+        // SAFETY: The skb is ours.
+        unsafe { kernel::bindings::consume_skb(self.0.as_ptr()) };
+    }
+}
+
+impl Path {
+    /// Sends what waits. The path keeps its route meanwhile.
+    pub(super) fn send_train(&mut self, train: Train, credit: &Arc<Credit>) -> Fate {
+        let (exit, skb) = train.couple(credit);
+        match exit {
+            // SAFETY: The skb is a complete IP packet of this family, or a train of them, and given
+            // away here. The path is still borrowed.
+            Exit::Routed(dst) => unsafe { send_routed(skb, dst, self) },
+            // SAFETY: As above, and only single IPv6 packets leave like this.
+            Exit::OnLink(dev, mac) => unsafe { on_link::send(skb, &dev, mac) },
+        }
+    }
+}
+
+/// Sends a packet through the IP stack.
+///
+/// # Safety
+///
+/// `skb` must be ours alone, and is given away: a whole IP packet of the family of `path`, to which
+/// the route `dst` belongs.
+#[inline]
+unsafe fn send_routed(
+    skb: NonNull<sk_buff>,
+    dst: NonNull<bindings::dst_entry>,
+    path: &Path,
+) -> Fate {
+    let (skb, dst) = (skb.as_ptr(), dst.as_ptr());
+    let _rcu = rcu::read_lock();
+    // SAFETY: The path keeps the route alive as long as it is borrowed, and RCU does for the rest of
+    // this read side; who keeps the skb for longer takes a reference. The netdev of a route is valid
+    // in a read side, and so is its namespace.
+    let ret = unsafe {
+        bindings::skb_dst_set_noref(skb, dst);
+        let net = bindings::dst_dev_net_rcu(dst);
+        match path.headers {
+            Headers::V4(_) => bindings::ip_local_out(net, ptr::null_mut(), skb),
+            Headers::V6(_) => bindings::ip6_local_out(net, ptr::null_mut(), skb),
+        }
+    };
+    match ret {
+        0 | CONGESTION => Fate::Taken,
+        _ => Fate::Dropped,
+    }
+}
+
+/// `NET_XMIT_CN`: taken, although the queue is filling up.
+pub(super) const CONGESTION: i32 = 2;

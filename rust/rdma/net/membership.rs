@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Multicast groups that a netdev is a member of.
+
+use kernel::prelude::*;
+
+use rdma_bindings as bindings;
+
+use crate::errno::EADDRNOTAVAIL;
+use crate::net::{ipv4_of_gid, NetDevice, NetDeviceSlot};
+
+/// Whether a GID is that of a multicast group: an IPv6 one, or an IPv4 one that is mapped.
+#[inline]
+pub const fn is_multicast(gid: [u8; 16]) -> bool {
+    let [first, ..] = gid;
+    match ipv4_of_gid(gid) {
+        Some([first, ..]) => first & 0xf0 == 0xe0,
+        None => first == 0xff,
+    }
+}
+
+/// A netdev's membership in a multicast group.
+///
+/// The IP stack is a member for us: it has the netdev receive what is sent to the group's MAC
+/// address, hands datagrams of the group to a [`Tunnel`](crate::net::Tunnel), to which it also
+/// returns those that are sent from here, and tells routers and switches by IGMP or MLD.
+///
+/// It counts: others may be members by themselves, such as the RDMA core for users of its connection
+/// manager. It ends when it is dropped, or before that when the netdev goes. Dropping it sleeps, and
+/// takes the RTNL.
+///
+/// # Invariants
+///
+/// The stack has counted us for `group` as long as the netdev is there; `group` is one of multicast.
+pub struct Membership {
+    netdev: NetDeviceSlot,
+    group: [u8; 16],
+}
+
+impl Membership {
+    /// Joins `group` on `netdev`. Sleeps, and takes the RTNL.
+    ///
+    /// When memory is short the stack may join no IPv4 group and not say so.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `group` is not one of multicast; `EADDRNOTAVAIL` if the netdev takes no part in
+    /// that IP version; `ENODEV` if it is being unregistered; `ENOMEM`.
+    pub fn join(netdev: &NetDevice, group: [u8; 16]) -> Result<Self> {
+        if !is_multicast(group) {
+            return Err(EINVAL);
+        }
+        let slot = NetDeviceSlot::new(netdev)?;
+        match ipv4_of_gid(group) {
+            Some(address) => join_v4(netdev, address)?,
+            None => join_v6(netdev, group)?,
+        }
+        // INVARIANT: Joined just now.
+        Ok(Self {
+            netdev: slot,
+            group,
+        })
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        // What the stack knows of a netdev goes with it.
+        let Some(netdev) = self.netdev.get() else {
+            return;
+        };
+        match ipv4_of_gid(self.group) {
+            Some(address) => leave_v4(&netdev, address),
+            None => leave_v6(&netdev, self.group),
+        }
+    }
+}
+
+/// The RTNL is held as long as this exists.
+struct Rtnl;
+
+impl Rtnl {
+    fn lock() -> Self {
+        // SAFETY: Process context; whoever takes it here does not have it.
+        unsafe { bindings::rtnl_lock() };
+        Self
+    }
+}
+
+impl Drop for Rtnl {
+    fn drop(&mut self) {
+        // SAFETY: It was locked by `lock`.
+        unsafe { bindings::rtnl_unlock() };
+    }
+}
+
+fn join_v4(netdev: &NetDevice, address: [u8; 4]) -> Result {
+    let _rtnl = Rtnl::lock();
+    // SAFETY: The netdev is valid, and the RTNL is held, as long as which what is found is.
+    unsafe {
+        let in_dev = bindings::__in_dev_get_rtnl(netdev.as_raw());
+        if in_dev.is_null() {
+            return Err(EADDRNOTAVAIL);
+        }
+        bindings::ip_mc_inc_group(in_dev, u32::from_ne_bytes(address));
+    }
+    Ok(())
+}
+
+fn leave_v4(netdev: &NetDevice, address: [u8; 4]) {
+    let _rtnl = Rtnl::lock();
+    // SAFETY: As for `join_v4`, by which we are a member.
+    unsafe {
+        let in_dev = bindings::__in_dev_get_rtnl(netdev.as_raw());
+        if !in_dev.is_null() {
+            let address = u32::from_ne_bytes(address);
+            bindings::__ip_mc_dec_group(in_dev, address, bindings::GFP_KERNEL);
+        }
+    }
+}
+
+#[cfg(CONFIG_IPV6)]
+fn join_v6(netdev: &NetDevice, group: [u8; 16]) -> Result {
+    // SAFETY: The netdev is valid.
+    match unsafe { bindings::ipv6_dev_mc_inc(netdev.as_raw(), &in6_addr(group)) } {
+        0 => Ok(()),
+        errno => match Error::from_errno(errno) {
+            // What the stack says when it knows nothing of the netdev.
+            error if error == EINVAL => Err(EADDRNOTAVAIL),
+            error => Err(error),
+        },
+    }
+}
+
+#[cfg(CONFIG_IPV6)]
+fn leave_v6(netdev: &NetDevice, group: [u8; 16]) {
+    // It fails when the stack has forgotten the netdev meanwhile.
+    //
+    // SAFETY: The netdev is valid.
+    unsafe { bindings::ipv6_dev_mc_dec(netdev.as_raw(), &in6_addr(group)) };
+}
+
+#[cfg(CONFIG_IPV6)]
+fn in6_addr(group: [u8; 16]) -> bindings::in6_addr {
+    // SAFETY: Zeros are valid for all of it.
+    let mut address: bindings::in6_addr = unsafe { core::mem::zeroed() };
+    address.in6_u.u6_addr8 = group;
+    address
+}
+
+#[cfg(not(CONFIG_IPV6))]
+fn join_v6(_netdev: &NetDevice, _group: [u8; 16]) -> Result {
+    Err(EADDRNOTAVAIL)
+}
+
+#[cfg(not(CONFIG_IPV6))]
+fn leave_v6(_netdev: &NetDevice, _group: [u8; 16]) {}

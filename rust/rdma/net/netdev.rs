@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Network devices.
+
+use core::ptr::NonNull;
+
+use kernel::fmt::{self, Write as _};
+use kernel::sync::aref::{ARef, AlwaysRefCounted};
+use kernel::sync::rcu;
+use kernel::types::Opaque;
+
+use rdma_bindings as bindings;
+
+use crate::net::{link_local_gid, Net};
+
+/// A network device, `struct net_device`.
+///
+/// A reference ([`ARef`]) to one delays its removal: the kernel waits, with complaints, until all
+/// are dropped. What lives long keeps a [`NetDeviceSlot`](crate::net::NetDeviceSlot) instead.
+///
+/// Attributes are snapshots and may change right after; those that are several bytes wide may be
+/// torn when they are changed meanwhile. Any context.
+#[repr(transparent)]
+pub struct NetDevice(Opaque<bindings::net_device>);
+
+// SAFETY: A netdev may be used and released from any thread.
+unsafe impl Send for NetDevice {}
+// SAFETY: What is read here may be read from any thread at any time.
+unsafe impl Sync for NetDevice {}
+
+// SAFETY: `dev_hold` and `dev_put` count references to the netdev, which every netdev has.
+unsafe impl AlwaysRefCounted for NetDevice {
+    fn inc_ref(&self) {
+        // SAFETY: The reference proves that the netdev is valid.
+        unsafe { bindings::dev_hold(self.as_raw()) };
+    }
+
+    unsafe fn dec_ref(obj: NonNull<Self>) {
+        // SAFETY: The caller gives up a count, and with it the netdev.
+        unsafe { bindings::dev_put(obj.cast().as_ptr()) };
+    }
+}
+
+impl NetDevice {
+    /// Hardware type of Ethernet.
+    pub const ETHERNET: u16 = 1;
+    /// Hardware type of the loopback device.
+    pub const LOOPBACK: u16 = 772;
+    /// Hardware type of devices without a link layer, such as tunnels of IP.
+    pub const NONE: u16 = 0xfffe;
+
+    /// # Safety
+    ///
+    /// `dev` must be valid for `'a`.
+    pub(crate) unsafe fn from_raw<'a>(dev: *mut bindings::net_device) -> &'a Self {
+        // SAFETY: `NetDevice` is transparent; the rest is up to the caller.
+        unsafe { &*dev.cast() }
+    }
+
+    pub(crate) fn as_raw(&self) -> *mut bindings::net_device {
+        self.0.get()
+    }
+
+    /// A reference of one's own.
+    pub fn hold(&self) -> ARef<Self> {
+        self.into()
+    }
+
+    /// Whether both are the same device.
+    #[inline]
+    pub fn is(&self, other: &Self) -> bool {
+        core::ptr::eq(self, other)
+    }
+
+    /// Its number, unique within its namespace; at least 1.
+    #[inline]
+    pub fn ifindex(&self) -> u32 {
+        // SAFETY: The netdev is valid.
+        unsafe { bindings::netdev_ifindex(self.as_raw()) }.unsigned_abs()
+    }
+
+    /// Largest network-layer packet in bytes.
+    pub fn mtu(&self) -> u32 {
+        // SAFETY: The netdev is valid.
+        unsafe { bindings::netdev_mtu(self.as_raw()) }
+    }
+
+    /// Hardware type, one of `ARPHRD_*`.
+    pub fn hardware_type(&self) -> u16 {
+        // SAFETY: The netdev is valid.
+        unsafe { bindings::netdev_type(self.as_raw()) }
+    }
+
+    /// Hardware address; zeros if it has none, or one that is not 6 bytes long.
+    pub fn address(&self) -> [u8; 6] {
+        let mut address = [0; 6];
+        // SAFETY: The netdev is valid.
+        if usize::from(unsafe { bindings::netdev_addr_len(self.as_raw()) }) == address.len() {
+            // SAFETY: The netdev has an address of 6 bytes, for which there is room.
+            unsafe { bindings::netdev_copy_address(self.as_raw(), address.as_mut_ptr()) };
+        }
+        address
+    }
+
+    /// Its default GID, which the core puts at index 0 of the table: the link-local IPv6 address
+    /// that its hardware address makes. None if that is not 6 bytes long.
+    pub fn default_gid(&self) -> Option<[u8; 16]> {
+        let mut identifier = [0; 8];
+        // SAFETY: The netdev is valid, and `identifier` has room for 8 bytes.
+        let ret = unsafe { bindings::addrconf_ifid_eui48(identifier.as_mut_ptr(), self.as_raw()) };
+        (ret == 0).then(|| link_local_gid(identifier))
+    }
+
+    /// Whether the IPv6 stack has this address here and uses it: not while it is still finding out
+    /// whether somebody else has it too.
+    #[cfg(CONFIG_IPV6)]
+    pub fn has_ipv6(&self, address: [u8; 16]) -> bool {
+        // SAFETY: Zeros are valid for all of it.
+        let mut addr: bindings::in6_addr = unsafe { core::mem::zeroed() };
+        addr.in6_u.u6_addr8 = address;
+        let _rcu = rcu::read_lock();
+        // SAFETY: The netdev is valid, and in this read side its namespace is. That has addresses
+        // only if IPv6 was not left out when the kernel was booted.
+        unsafe {
+            let net = bindings::dev_net_rcu(self.as_raw());
+            bindings::ipv6_mod_enabled()
+                && bindings::ipv6_chk_addr(net, &addr, self.as_raw(), 1) != 0
+        }
+    }
+
+    /// Without IPv6 there is no address.
+    #[cfg(not(CONFIG_IPV6))]
+    pub fn has_ipv6(&self, _address: [u8; 16]) -> bool {
+        false
+    }
+
+    /// Whether the IPv6 stack has the [default GID](Self::default_gid) and uses it.
+    pub fn has_default_gid(&self) -> bool {
+        self.default_gid().is_some_and(|gid| self.has_ipv6(gid))
+    }
+
+    /// A number that changes whenever the answer of [`has_ipv6`](Self::has_ipv6) may.
+    #[cfg(CONFIG_IPV6)]
+    pub(super) fn ipv6_generation(&self) -> i32 {
+        let _rcu = rcu::read_lock();
+        // SAFETY: The netdev is valid, and in this read side its namespace is.
+        unsafe { bindings::ipv6_dev_addr_genid(bindings::dev_net_rcu(self.as_raw())) }
+    }
+
+    /// Never any other.
+    #[cfg(not(CONFIG_IPV6))]
+    pub(super) fn ipv6_generation(&self) -> i32 {
+        0
+    }
+
+    /// Room that a packet needs in front for this netdev's header.
+    pub(super) fn headroom(&self) -> u32 {
+        // SAFETY: The netdev is valid.
+        unsafe { bindings::netdev_headroom(self.as_raw()) }
+    }
+
+    /// Name.
+    pub fn name(&self) -> Name {
+        let mut name = [0; Name::BYTES];
+        // SAFETY: The netdev is valid, and `name` has room for a name.
+        unsafe { bindings::netdev_copy_name(self.as_raw(), name.as_mut_ptr()) };
+        // INVARIANT: Whatever was read meanwhile.
+        name[Name::BYTES - 1] = 0;
+        Name(name)
+    }
+
+    /// Whether it is set up.
+    pub fn is_up(&self) -> bool {
+        // SAFETY: The netdev is valid.
+        unsafe { bindings::netif_running(self.as_raw()) }
+    }
+
+    /// Whether its link is there.
+    pub fn has_carrier(&self) -> bool {
+        // SAFETY: The netdev is valid.
+        unsafe { bindings::netif_carrier_ok(self.as_raw()) }
+    }
+
+    /// Whether it is the loopback device of its namespace.
+    pub fn is_loopback(&self) -> bool {
+        self.hardware_type() == Self::LOOPBACK
+    }
+
+    /// Whether it is registered: known by name to its namespace, and not on its way out.
+    pub fn is_registered(&self) -> bool {
+        // SAFETY: The netdev is valid.
+        unsafe { bindings::netdev_is_registered(self.as_raw()) }
+    }
+
+    /// The number of its VLAN, if it is one.
+    pub fn vlan_id(&self) -> Option<u16> {
+        // SAFETY: The netdev is valid.
+        if !unsafe { bindings::is_vlan_dev(self.as_raw()) } {
+            return None;
+        }
+        // SAFETY: It is valid, and a VLAN.
+        Some(unsafe { bindings::vlan_dev_vlan_id(self.as_raw()) })
+    }
+
+    /// The device that carries this one's frames with a VLAN tag, if it is a VLAN; the lowest one,
+    /// if they are stacked.
+    pub fn vlan_lower(&self) -> Option<&Self> {
+        // SAFETY: The netdev is valid.
+        if !unsafe { bindings::is_vlan_dev(self.as_raw()) } {
+            return None;
+        }
+        // SAFETY: It is a VLAN. A VLAN holds its lower device until it is freed itself.
+        Some(unsafe { Self::from_raw(bindings::vlan_dev_real_dev(self.as_raw())) })
+    }
+
+    /// Its namespace, unless that is being removed.
+    pub fn net(&self) -> Option<ARef<Net>> {
+        let _rcu = rcu::read_lock();
+        // SAFETY: The netdev is valid.
+        let net = NonNull::new(unsafe { bindings::dev_net_rcu(self.as_raw()) })?;
+        // SAFETY: A namespace outlives the read side in which a netdev refers to it. It also
+        // outlives its netdevs, and this one is not freed.
+        unsafe { Net::try_hold(net) }
+    }
+}
+
+/// The name of a [`NetDevice`].
+///
+/// # Invariants
+///
+/// The last byte is 0.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Name([u8; Self::BYTES]);
+
+impl Name {
+    const BYTES: usize = 16;
+
+    /// Up to the end of the name.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.split(|byte| *byte == 0).next().unwrap_or(&[])
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_bytes()
+            .iter()
+            .try_for_each(|byte| f.write_char(char::from(*byte)))
+    }
+}

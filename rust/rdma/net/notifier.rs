@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What happens to netdevs, and references that give way to it.
+
+use core::marker::PhantomPinned;
+use core::pin::Pin;
+
+use kernel::error::to_result;
+use kernel::new_mutex;
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::{Arc, Mutex};
+use kernel::types::Opaque;
+
+use rdma_bindings as bindings;
+
+use crate::module::Hold;
+use crate::net::pool::Buffers;
+use crate::net::NetDevice;
+use crate::new_bh_spinlock;
+use crate::sync::{BhSpinLock, Global, GlobalGuard};
+
+/// Something that happened to a netdev. Others than these are not reported.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NetdevEvent {
+    /// It is known to its namespace.
+    Register,
+    /// It was set up.
+    Up,
+    /// It will be set down.
+    GoingDown,
+    /// It was set down.
+    Down,
+    /// Its carrier or flags changed.
+    Change,
+    /// Its MTU changed.
+    ChangeMtu,
+    /// Its hardware address changed.
+    ChangeAddress,
+    /// Its name changed.
+    ChangeName,
+    /// It goes: out of the kernel, or to another namespace.
+    Unregister,
+}
+
+impl NetdevEvent {
+    fn from_raw(event: usize) -> Option<Self> {
+        match u32::try_from(event).ok()? {
+            bindings::netdev_cmd_NETDEV_REGISTER => Some(Self::Register),
+            bindings::netdev_cmd_NETDEV_UP => Some(Self::Up),
+            bindings::netdev_cmd_NETDEV_GOING_DOWN => Some(Self::GoingDown),
+            bindings::netdev_cmd_NETDEV_DOWN => Some(Self::Down),
+            bindings::netdev_cmd_NETDEV_CHANGE => Some(Self::Change),
+            bindings::netdev_cmd_NETDEV_CHANGEMTU => Some(Self::ChangeMtu),
+            bindings::netdev_cmd_NETDEV_CHANGEADDR => Some(Self::ChangeAddress),
+            bindings::netdev_cmd_NETDEV_CHANGENAME => Some(Self::ChangeName),
+            bindings::netdev_cmd_NETDEV_UNREGISTER => Some(Self::Unregister),
+            _ => None,
+        }
+    }
+}
+
+/// Who wants to know about netdevs.
+pub trait NetdevEvents: Send + Sync + 'static {
+    /// `event` happened to `dev`. Process context, with the RTNL held: may sleep, must not take
+    /// the RTNL.
+    fn event(&self, event: NetdevEvent, dev: &NetDevice);
+}
+
+/// Reports the events of all netdevs, in all namespaces, until it is dropped.
+///
+/// On registration `Register` and `Up` are reported for what is there already, and on drop
+/// `GoingDown`, `Down` and `Unregister` for what is there still. Dropping it takes the RTNL and
+/// sleeps.
+///
+/// As long as there is one, [`NetDeviceSlot`]s and [`Path`](crate::net::Path)s can be made.
+///
+/// # Invariants
+///
+/// `block` is registered with the kernel.
+pub struct NetdevNotifier<H: NetdevEvents> {
+    // Dropped in this order, after the block was unregistered.
+    block: Pin<KBox<Block<H>>>,
+    _watched: GlobalGuard<Watched>,
+    _hold: Hold,
+}
+
+#[pin_data]
+struct Block<H: NetdevEvents> {
+    #[pin]
+    block: Opaque<bindings::notifier_block>,
+    handler: H,
+    watched: Arc<Watched>,
+    #[pin]
+    _pin: PhantomPinned,
+}
+
+// SAFETY: A notifier block may be unregistered from any thread.
+unsafe impl<H: NetdevEvents> Send for Block<H> {}
+// SAFETY: The block is the kernel's to use, which synchronises that; the rest is `Sync`.
+unsafe impl<H: NetdevEvents> Sync for Block<H> {}
+
+impl<H: NetdevEvents> NetdevNotifier<H> {
+    /// Starts reporting to `handler`. Takes the RTNL; sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` when the module has one already, `ENOMEM`, `ENODEV` when it is being unloaded.
+    pub fn register(handler: H) -> Result<Self> {
+        let hold = Hold::new()?;
+        let watched = Watched::new()?;
+        let guard = WATCHED.install(watched.clone())?;
+        let block = KBox::pin_init(Block::new(handler, watched), GFP_KERNEL)?;
+        // SAFETY: The block is filled in and pinned; it is unregistered before it is dropped.
+        to_result(unsafe { bindings::register_netdevice_notifier(block.block.get()) })?;
+        // INVARIANT: Registered just now.
+        Ok(Self {
+            block,
+            _watched: guard,
+            _hold: hold,
+        })
+    }
+}
+
+impl<H: NetdevEvents> Drop for NetdevNotifier<H> {
+    fn drop(&mut self) {
+        // It fails only for blocks that are not registered.
+        //
+        // SAFETY: By the type invariants it is.
+        unsafe { bindings::unregister_netdevice_notifier(self.block.block.get()) };
+    }
+}
+
+impl<H: NetdevEvents> Block<H> {
+    fn new(handler: H, watched: Arc<Watched>) -> impl PinInit<Self> {
+        pin_init!(Self {
+            block: Opaque::new(bindings::notifier_block {
+                notifier_call: Some(Self::call),
+                next: core::ptr::null_mut(),
+                priority: 0,
+            }),
+            handler,
+            watched,
+            _pin: PhantomPinned,
+        })
+    }
+
+    /// # Safety
+    ///
+    /// For the kernel to call, on a block that was registered.
+    unsafe extern "C" fn call(
+        block: *mut bindings::notifier_block,
+        event: usize,
+        info: *mut kernel::ffi::c_void,
+    ) -> kernel::ffi::c_int {
+        // CAST: The constant is 1.
+        const OK: kernel::ffi::c_int = bindings::NOTIFY_OK as kernel::ffi::c_int;
+
+        let Some(event) = NetdevEvent::from_raw(event) else {
+            return OK;
+        };
+        // SAFETY: The kernel passes the block that was registered, which is the field of a `Block`
+        // that is alive until it is unregistered.
+        let this = unsafe {
+            &*kernel::container_of!(Opaque::cast_from(block).cast_mut(), Self, block).cast_const()
+        };
+        // SAFETY: The kernel passes the information of a netdev event, with a valid netdev.
+        let dev =
+            unsafe { NetDevice::from_raw(bindings::netdev_notifier_info_to_dev(info.cast())) };
+        this.handler.event(event, dev);
+        match event {
+            NetdevEvent::ChangeAddress => this.watched.address_changed(dev),
+            NetdevEvent::Unregister => this.watched.forget(dev),
+            _ => {}
+        }
+        OK
+    }
+}
+
+/// Where slots are known to the notifier.
+static WATCHED: Global<Watched> = Global::new();
+
+/// The netdevs that slots refer to, and what the module's paths share.
+#[pin_data]
+struct Watched {
+    buffers: Arc<Buffers>,
+    /// One for each netdev. Taken with the RTNL held, or without.
+    #[pin]
+    places: Mutex<KVec<Arc<Place>>>,
+}
+
+/// Something of ours that a netdev calls, and that must have left it before it goes.
+pub(super) trait Guest: Send + Sync {
+    /// The hardware address is another one. Sleeps; the RTNL is held.
+    fn address_changed(&self, dev: &NetDevice);
+
+    /// Leaves `dev`, if it is there, for good. Sleeps; the RTNL may be held.
+    fn leave(&self, dev: &NetDevice);
+}
+
+/// A reference to a netdev, until that goes.
+#[pin_data]
+struct Place {
+    /// Never used but to compare with.
+    address: usize,
+    #[pin]
+    dev: BhSpinLock<Option<ARef<NetDevice>>>,
+    /// None once the netdev goes.
+    #[pin]
+    guests: Mutex<Option<KVec<Arc<dyn Guest>>>>,
+}
+
+impl Place {
+    fn new(dev: &NetDevice) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                address: dev.as_raw() as usize,
+                dev <- new_bh_spinlock!(Some(dev.hold()), "NetDeviceSlot::dev"),
+                guests <- new_mutex!(Some(KVec::new()), "NetDeviceSlot::guests"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Whether it is the place of the netdev at `address`.
+    fn is_of(&self, dev: &NetDevice) -> bool {
+        self.address == dev.as_raw() as usize
+    }
+}
+
+impl Watched {
+    fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            try_pin_init!(Self {
+                buffers: Buffers::new()?,
+                places <- new_mutex!(KVec::new(), "NetDeviceSlot::places"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The place of `dev`. May sleep.
+    fn place(&self, dev: &NetDevice) -> Result<Arc<Place>> {
+        let mut places = self.places.lock();
+        // A netdev leaves this state before the notifier forgets it: what is added here is either
+        // refused or forgotten.
+        if !dev.is_registered() {
+            return Err(ENODEV);
+        }
+        if let Some(place) = places.iter().find(|place| place.is_of(dev)) {
+            return Ok(place.clone());
+        }
+        let place = Place::new(dev)?;
+        places.push(place.clone(), GFP_KERNEL)?;
+        Ok(place)
+    }
+
+    /// Tells the guests of `dev`.
+    fn address_changed(&self, dev: &NetDevice) {
+        let place = {
+            let places = self.places.lock();
+            places.iter().find(|place| place.is_of(dev)).cloned()
+        };
+        if let Some(place) = place {
+            for guest in place.guests.lock().iter().flatten() {
+                guest.address_changed(dev);
+            }
+        }
+    }
+
+    /// Empties the place of `dev`.
+    fn forget(&self, dev: &NetDevice) {
+        let place = {
+            let mut places = self.places.lock();
+            let index = places.iter().position(|place| place.is_of(dev));
+            index.and_then(|index| places.remove(index).ok())
+        };
+        if let Some(place) = place {
+            // Whoever leaves by itself meanwhile finds the netdev still there.
+            let guests = place.guests.lock().take();
+            for guest in guests.iter().flatten() {
+                guest.leave(dev);
+            }
+            let dev = place.dev.lock().take();
+            drop(dev);
+        }
+    }
+}
+
+/// The buffers for frames.
+///
+/// # Errors
+///
+/// `ENODEV` when there is no [`NetdevNotifier`].
+pub(super) fn buffers() -> Result<Arc<Buffers>> {
+    Ok(WATCHED.get().ok_or(ENODEV)?.buffers.clone())
+}
+
+/// A reference to a netdev that does not hold up its removal: it is emptied when the netdev is
+/// unregistered, right after [`NetdevEvents::event`] was called for that.
+#[derive(Clone)]
+pub struct NetDeviceSlot(Arc<Place>);
+
+impl NetDeviceSlot {
+    /// A slot that refers to `dev`. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` when `dev` is being unregistered already, or no [`NetdevNotifier`] is there;
+    /// `ENOMEM`.
+    pub fn new(dev: &NetDevice) -> Result<Self> {
+        let watched = WATCHED.get().ok_or(ENODEV)?;
+        Ok(Self(watched.place(dev)?))
+    }
+
+    /// The netdev, if it is still there. Process and softirq context.
+    ///
+    /// The result should be dropped soon.
+    pub fn get(&self) -> Option<ARef<NetDevice>> {
+        self.0.dev.lock().clone()
+    }
+
+    /// Has `guest` leave when the netdev goes. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` when it goes already; `ENOMEM`.
+    pub(super) fn add_guest(&self, guest: Arc<dyn Guest>) -> Result {
+        match &mut *self.0.guests.lock() {
+            Some(guests) => Ok(guests.push(guest, GFP_KERNEL)?),
+            None => Err(ENODEV),
+        }
+    }
+
+    /// Forgets a guest that has left, and is at `guest`. May sleep.
+    pub(super) fn remove_guest(&self, guest: *const ()) {
+        let mut place = self.0.guests.lock();
+        let removed = (*place).as_mut().and_then(|guests| {
+            let index = guests
+                .iter()
+                .position(|other| core::ptr::addr_eq(Arc::as_ptr(other), guest))?;
+            guests.remove(index).ok()
+        });
+        drop(place);
+        drop(removed);
+    }
+}

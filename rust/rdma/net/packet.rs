@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Datagrams that were received.
+
+use core::ops::Deref;
+use core::ptr::NonNull;
+
+use kernel::bindings::{sk_buff, skb_drop_reason_SKB_DROP_REASON_NOT_SPECIFIED};
+use kernel::prelude::*;
+
+use rdma_bindings as bindings;
+
+use crate::crc;
+use crate::net::{gid_of_ipv4, NetDevice};
+use crate::pages::{Backing, Pages};
+use crate::sync::BhDisabled;
+
+/// Bytes of a UDP header.
+const UDP_BYTES: usize = 8;
+
+/// The IP header of a datagram, without IPv4 options.
+#[derive(Clone, Copy, Debug)]
+pub enum IpHeader<'a> {
+    /// IPv4. Its first byte tells whether options follow.
+    V4(&'a [u8; 20]),
+    /// IPv6, with UDP as the next header.
+    V6(&'a [u8; 40]),
+}
+
+/// A UDP datagram that was received.
+///
+/// It stays as the network delivered it, in one buffer or many, and is read where it lies. A local
+/// sender may change the payload at any time, so what matters is copied once and then checked.
+///
+/// # Invariants
+///
+/// - `skb` is ours, with a UDP header in front, in its linear part, that says it has
+///   `payload_len` more bytes; the skb has at least as many.
+/// - The linear part holds a whole IP header before that: at least 20 bytes, or 40 if `is_ipv6`.
+pub struct Datagram {
+    pub(super) skb: NonNull<sk_buff>,
+    pub(super) payload_len: u32,
+    pub(super) is_ipv6: bool,
+}
+
+/// A [`Datagram`] as it is received, in softirq context.
+///
+/// Dropping it frees it, and counts it as used.
+pub struct RxPacket<'a> {
+    datagram: Datagram,
+    dev: &'a NetDevice,
+    context: &'a BhDisabled,
+}
+
+/// A [`Datagram`] that is kept for later.
+///
+/// Dropping it frees it, in process or softirq context.
+pub struct HeldPacket(pub(super) Datagram);
+
+// SAFETY: The skb is ours and belongs to no thread.
+unsafe impl Send for HeldPacket {}
+
+impl Deref for RxPacket<'_> {
+    type Target = Datagram;
+
+    #[inline]
+    fn deref(&self) -> &Datagram {
+        &self.datagram
+    }
+}
+
+impl Deref for HeldPacket {
+    type Target = Datagram;
+
+    fn deref(&self) -> &Datagram {
+        &self.0
+    }
+}
+
+impl<'a> RxPacket<'a> {
+    /// Takes a datagram from the UDP layer. Frees it and returns `None` if something other than UDP
+    /// stands between its IP header and the payload, or its lengths do not fit.
+    ///
+    /// # Safety
+    ///
+    /// `skb` must be a datagram as the stack passes it to `encap_rcv`, given to the callee, in the
+    /// read side that `context` proves.
+    pub(crate) unsafe fn new(skb: *mut sk_buff, context: &'a BhDisabled) -> Option<Self> {
+        let skb = NonNull::new(skb)?;
+        // SAFETY: The stack has set `dev`, and it is valid in this read side.
+        let dev = unsafe { NetDevice::from_raw(bindings::skb_dev(skb.as_ptr())) };
+        let mut packet = Self {
+            datagram: Datagram {
+                skb,
+                payload_len: 0,
+                is_ipv6: false,
+            },
+            dev,
+            context,
+        };
+        // INVARIANT: Checked by `parse`.
+        if packet.datagram.parse().is_some() {
+            if dev.is_loopback() {
+                packet.dev = packet.owner_of_destination().unwrap_or(dev);
+            }
+            Some(packet)
+        } else {
+            packet.reject();
+            None
+        }
+    }
+
+    /// The netdev that has the destination address.
+    fn owner_of_destination(&self) -> Option<&'a NetDevice> {
+        // SAFETY: The netdev is valid, and so is its namespace in a read side. The lookups return
+        // null or a netdev that is valid in this read side, which lasts for `'a`. The addresses lie
+        // at their places in the headers.
+        unsafe {
+            let net = bindings::dev_net_rcu(self.dev.as_raw());
+            let dev = match self.ip_header() {
+                IpHeader::V4(ip) => {
+                    let address = u32::from_ne_bytes([ip[16], ip[17], ip[18], ip[19]]);
+                    bindings::__ip_dev_find(net, address, false)
+                }
+                IpHeader::V6(ip) => find_v6(net, gid(&ip[24..40])),
+            };
+            (!dev.is_null()).then(|| NetDevice::from_raw(dev))
+        }
+    }
+
+    /// Frees the datagram and counts it as dropped, for those who watch drops.
+    pub fn reject(self) {
+        let skb = self.skb.as_ptr();
+        core::mem::forget(self);
+        // SAFETY: The skb was ours until now.
+        unsafe {
+            kernel::bindings::sk_skb_reason_drop(
+                core::ptr::null_mut(),
+                skb,
+                skb_drop_reason_SKB_DROP_REASON_NOT_SPECIFIED,
+            )
+        };
+    }
+
+    /// Evidence of the read side in which the datagram was received.
+    pub fn context(&self) -> &'a BhDisabled {
+        self.context
+    }
+
+    /// The netdev that received it: the VLAN's, if it was tagged. Of a datagram that this machine
+    /// sent to itself, the netdev that has its destination address.
+    pub fn device(&self) -> &'a NetDevice {
+        self.dev
+    }
+
+    /// Index of [`device`](Self::device).
+    #[inline]
+    pub fn ifindex(&self) -> u32 {
+        self.dev.ifindex()
+    }
+
+    /// Index of the netdev below [`device`](Self::device), if that is a VLAN.
+    pub fn lower_ifindex(&self) -> Option<u32> {
+        self.dev.vlan_lower().map(NetDevice::ifindex)
+    }
+}
+
+impl Datagram {
+    /// Checks what the invariants say.
+    // Rules: ENC-23
+    fn parse(&mut self) -> Option<()> {
+        let skb = self.skb.as_ptr();
+        // SAFETY: The skb is ours. UDP has pulled its header into the linear part, at `data`; IP has
+        // done so with its own, at the network header before that.
+        let (data, len, linear, before) = unsafe {
+            (
+                (*skb).data,
+                (*skb).len,
+                bindings::skb_headlen(skb) as usize,
+                (*skb).data.offset_from(bindings::skb_network_header(skb)),
+            )
+        };
+        let before = usize::try_from(before).ok()?;
+        if linear < UDP_BYTES || before < 20 {
+            return None;
+        }
+        // SAFETY: These bytes are in the linear part, just checked.
+        let udp = unsafe { &*data.cast::<[u8; UDP_BYTES]>() };
+        let udp_len = u32::from(u16::from_be_bytes([udp[4], udp[5]]));
+        if udp_len > len {
+            return None;
+        }
+        self.payload_len = udp_len.checked_sub(UDP_BYTES as u32)?;
+
+        // SAFETY: The network header starts `before` bytes, at least 20, before `data`.
+        let version = unsafe { *data.wrapping_sub(before) } >> 4;
+        match version {
+            4 => self.is_ipv6 = false,
+            // Nothing but the header itself: extension headers have no place in RoCEv2.
+            6 if before == 40 => self.is_ipv6 = true,
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Keeps the datagram for later: what the network needs it for no more, but reading it.
+    pub fn hold(&self) -> HeldPacket {
+        let skb = self.skb.as_ptr();
+        // SAFETY: The skb is ours, and only this thread has it. What may go away with the read side
+        // in which it was received, its route and socket, it gives up.
+        unsafe {
+            bindings::skb_get(skb);
+            bindings::skb_orphan(skb);
+            bindings::skb_dst_drop(skb);
+        }
+        // INVARIANT: This has a count of its own; the bytes are the same.
+        HeldPacket(Datagram { ..*self })
+    }
+
+    /// Whether it came over IPv6.
+    #[inline]
+    pub fn is_ipv6(&self) -> bool {
+        self.is_ipv6
+    }
+
+    /// Its IP header.
+    #[inline]
+    pub fn ip_header(&self) -> IpHeader<'_> {
+        // SAFETY: By the type invariants the network header is there, with that many bytes. Nobody
+        // writes to the headers of a datagram that was delivered.
+        unsafe {
+            let ip = bindings::skb_network_header(self.skb.as_ptr());
+            if self.is_ipv6 {
+                IpHeader::V6(&*ip.cast())
+            } else {
+                IpHeader::V4(&*ip.cast())
+            }
+        }
+    }
+
+    /// Its UDP header.
+    #[inline]
+    pub fn udp_header(&self) -> &[u8; UDP_BYTES] {
+        // SAFETY: By the type invariants it is there, and as for the IP header.
+        unsafe { &*(*self.skb.as_ptr()).data.cast() }
+    }
+
+    /// Where it comes from, as a GID.
+    pub fn source(&self) -> [u8; 16] {
+        match self.ip_header() {
+            IpHeader::V4(ip) => gid_of_ipv4([ip[12], ip[13], ip[14], ip[15]]),
+            IpHeader::V6(ip) => gid(&ip[8..24]),
+        }
+    }
+
+    /// Where it went to, as a GID.
+    pub fn destination(&self) -> [u8; 16] {
+        match self.ip_header() {
+            IpHeader::V4(ip) => gid_of_ipv4([ip[16], ip[17], ip[18], ip[19]]),
+            IpHeader::V6(ip) => gid(&ip[24..40]),
+        }
+    }
+
+    /// Its DSCP and ECN bits.
+    pub fn traffic_class(&self) -> u8 {
+        match self.ip_header() {
+            IpHeader::V4(ip) => ip[1],
+            IpHeader::V6(ip) => ip[0] << 4 | ip[1] >> 4,
+        }
+    }
+
+    /// Bytes of UDP payload.
+    #[inline]
+    pub fn payload_len(&self) -> u32 {
+        self.payload_len
+    }
+
+    /// Copies the first bytes of the payload, as many as `buffer` has room for. Returns them.
+    #[inline]
+    pub fn peek<'b>(&self, buffer: &'b mut [u8]) -> &'b [u8] {
+        let len = buffer.len().min(self.payload_len as usize);
+        let buffer = &mut buffer[..len];
+        match self.read(0, buffer) {
+            Ok(()) => buffer,
+            Err(_) => &[],
+        }
+    }
+
+    /// Copies bytes of the payload from `offset` on into all of `buffer`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when they are not all within the payload; `EFAULT` when they cannot be read.
+    #[inline]
+    pub fn read(&self, offset: usize, buffer: &mut [u8]) -> Result {
+        self.check(offset, buffer.len())?;
+        // SAFETY: The bytes are within the payload; `buffer` is valid for writes of its length.
+        unsafe { self.copy(offset, buffer.as_mut_ptr(), buffer.len()) }
+    }
+
+    /// Copies `len` bytes of the payload from `offset` on to byte `at` of `to`.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when they are not all within the payload; `EFAULT` when they are not all within
+    /// `to`, that is not writable, or they cannot be read; `EAGAIN` when some of `to` is absent.
+    /// Some may have been written then.
+    pub fn copy_to(&self, offset: usize, len: usize, to: &Backing, at: u64) -> Result {
+        self.check(offset, len)?;
+        let mut from = offset;
+        to.write_chunks(at, len, |chunk, chunk_len| {
+            // SAFETY: All chunks make up `len` bytes, so these are within the payload; `chunk` is
+            // valid for writes of `chunk_len`.
+            unsafe { self.copy(from, chunk, chunk_len)? };
+            from = from.wrapping_add(chunk_len);
+            Ok(())
+        })
+    }
+
+    /// Continues `crc` over `len` bytes of the payload from `offset` on, see
+    /// [`crc32_le`](crate::crc::crc32_le).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when they are not all within the payload; `EFAULT` when they cannot be read.
+    pub fn crc(&self, crc: u32, offset: usize, len: usize) -> Result<u32> {
+        self.check(offset, len)?;
+        let start = offset.wrapping_add(UDP_BYTES);
+        let end = start.wrapping_add(len);
+        let skb = self.skb.as_ptr();
+        // SAFETY: The skb is ours.
+        if end <= unsafe { bindings::skb_headlen(skb) } as usize {
+            // SAFETY: The bytes are in the linear part, just checked.
+            return Ok(unsafe { crc::crc32_le_raw(crc, (*skb).data.add(start), len) });
+        }
+
+        let mut crc = crc;
+        let mut done = 0usize;
+        let mut walk = Walk::new(self, start, end);
+        while done < len {
+            let (chunk, chunk_len) = walk.next(done).ok_or(EFAULT)?;
+            let chunk_len = chunk_len.min(len.wrapping_sub(done));
+            // SAFETY: The chunk is valid for reads until the next one is asked for.
+            crc = unsafe { crc::crc32_le_raw(crc, chunk, chunk_len) };
+            done = done.wrapping_add(chunk_len);
+        }
+        Ok(crc)
+    }
+
+    /// # Errors
+    ///
+    /// `EINVAL` unless `len` bytes from `offset` on are within the payload.
+    #[inline]
+    fn check(&self, offset: usize, len: usize) -> Result {
+        let payload_len = self.payload_len as usize;
+        if offset <= payload_len && len <= payload_len.wrapping_sub(offset) {
+            Ok(())
+        } else {
+            Err(EINVAL)
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The bytes must be within the payload, and `to` valid for writes of `len`.
+    #[inline]
+    unsafe fn copy(&self, offset: usize, to: *mut u8, len: usize) -> Result {
+        // The payload is below 64 KiB.
+        let (offset, len) = (offset.wrapping_add(UDP_BYTES) as i32, len as i32);
+        // SAFETY: By the safety requirements. The C side copes with memory that changes meanwhile.
+        let ret = unsafe { bindings::skb_copy_bits(self.skb.as_ptr(), offset, to.cast(), len) };
+        if ret == 0 {
+            Ok(())
+        } else {
+            Err(EFAULT)
+        }
+    }
+}
+
+impl Drop for HeldPacket {
+    fn drop(&mut self) {
+        // 0 says that the CPU's cache of skbs is not ours to use.
+        //
+        // SAFETY: The count is ours.
+        unsafe { bindings::napi_consume_skb(self.skb.as_ptr(), 0) };
+    }
+}
+
+impl Drop for RxPacket<'_> {
+    fn drop(&mut self) {
+        // Bottom halves are disabled, as `context` proves, so the CPU's cache of skbs is ours. 1 says
+        // so; any number but 0 does.
+        //
+        // SAFETY: The skb is ours.
+        unsafe { bindings::napi_consume_skb(self.skb.as_ptr(), 1) };
+    }
+}
+
+/// The netdev with `address`, or null.
+///
+/// # Safety
+///
+/// `net` must be valid, and this a read side of RCU.
+#[cfg(CONFIG_IPV6)]
+unsafe fn find_v6(net: *mut bindings::net, address: [u8; 16]) -> *mut bindings::net_device {
+    // SAFETY: Zeros are valid for all of it.
+    let mut addr: bindings::in6_addr = unsafe { core::mem::zeroed() };
+    addr.in6_u.u6_addr8 = address;
+    // SAFETY: By the safety requirements; the namespace has addresses only if IPv6 was not left out
+    // when the kernel was booted.
+    unsafe {
+        if bindings::ipv6_mod_enabled() {
+            bindings::ipv6_dev_find(net, &addr, core::ptr::null_mut())
+        } else {
+            core::ptr::null_mut()
+        }
+    }
+}
+
+/// # Safety
+///
+/// None.
+#[cfg(not(CONFIG_IPV6))]
+unsafe fn find_v6(_net: *mut bindings::net, _address: [u8; 16]) -> *mut bindings::net_device {
+    core::ptr::null_mut()
+}
+
+/// An IPv6 address in a header, as a GID.
+#[inline]
+fn gid(bytes: &[u8]) -> [u8; 16] {
+    bytes.try_into().unwrap_or_default()
+}
+
+/// A walk over the pieces of a datagram.
+///
+/// # Invariants
+///
+/// `state` was prepared for the skb of `_packet`.
+struct Walk<'a> {
+    state: bindings::skb_seq_state,
+    _packet: &'a Datagram,
+}
+
+impl<'a> Walk<'a> {
+    /// A walk from byte `start` to `end` of the skb, which are within it.
+    fn new(packet: &'a Datagram, start: usize, end: usize) -> Self {
+        // SAFETY: Zeros are valid for all of it.
+        let mut state = unsafe { core::mem::zeroed() };
+        // SAFETY: The skb is valid. CAST: A datagram is below 64 KiB.
+        unsafe {
+            kernel::bindings::skb_prepare_seq_read(
+                packet.skb.as_ptr(),
+                start as u32,
+                end as u32,
+                &mut state,
+            )
+        };
+        // INVARIANT: Prepared just now.
+        Self {
+            state,
+            _packet: packet,
+        }
+    }
+
+    /// The piece that starts `done` bytes after the walk's start, which is where the last one
+    /// ended. It may reach beyond the walk's end. Not empty.
+    fn next(&mut self, done: usize) -> Option<(*const u8, usize)> {
+        let mut chunk = core::ptr::null();
+        // SAFETY: By the type invariants. CAST: As above.
+        let len =
+            unsafe { kernel::bindings::skb_seq_read(done as u32, &mut chunk, &mut self.state) };
+        (len != 0).then_some((chunk, len as usize))
+    }
+}
+
+impl Drop for Walk<'_> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants.
+        unsafe { kernel::bindings::skb_abort_seq_read(&mut self.state) };
+    }
+}

@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Ways to peers.
+
+use core::ptr::NonNull;
+
+use kernel::error::from_err_ptr;
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::{rcu, Arc};
+
+use rdma_bindings as bindings;
+
+use roce::icrc::{IPV4_BYTES, IPV6_BYTES, UDP_BYTES};
+
+use crate::errno::EHOSTUNREACH;
+use crate::net::frame::Fate;
+use crate::net::pool::Buffers;
+use crate::net::train::Train;
+use crate::net::{
+    ipv4_of_gid, is_link_local, is_multicast, notifier, Credit, Frame, NetDevice, NetDeviceSlot,
+    ROCE_PORT,
+};
+
+/// What the packets between two ends have in common.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flow {
+    /// Our GID.
+    pub local: [u8; 16],
+    /// The peer's GID.
+    pub remote: [u8; 16],
+    /// DSCP and ECN bits.
+    pub traffic_class: u8,
+    /// Time to live; 0 counts as 1.
+    pub hop_limit: u8,
+    /// Flow label, 20 bits; for IPv6 only.
+    pub flow_label: u32,
+    /// UDP source port.
+    pub source_port: u16,
+    /// The peer's MAC address, as far as it is known; of use to a link-local peer alone.
+    pub mac: Option<[u8; 6]>,
+}
+
+/// UDP, in an IP header.
+pub(super) const IPPROTO_UDP: u8 = 17;
+
+/// The headers of a flow, with zeros where packets differ.
+#[derive(Clone, Copy)]
+pub(super) enum Headers {
+    V4([u8; IPV4_BYTES]),
+    V6([u8; IPV6_BYTES]),
+}
+
+/// A way to a peer, which makes [`Frame`]s.
+///
+/// Packets go through the IP stack, by a route that is looked up again only when routes or addresses
+/// change. While the IPv6 stack does not have our link-local GID it has no use for them: it may lack
+/// a route, and does not ask for neighbours in the name of that address. They leave the netdev
+/// straight then, for the peer's MAC address; see [`DefaultGid`](crate::net::DefaultGid) for when
+/// that happens. Where the stack has the address it is not passed by, so that firewalls, counters and
+/// neighbour discovery work as for any other packet; a peer whose stack lacks the address is no
+/// reason to, since it answers for itself.
+///
+/// A path keeps the headers of its packets. It holds up neither the removal of its netdev nor that
+/// of its namespace: frames are refused once they are gone.
+///
+/// Whoever has it exclusively can send: each half of a queue pair has its own. Process and softirq
+/// context.
+pub struct Path {
+    netdev: NetDeviceSlot,
+    pub(super) buffers: Arc<Buffers>,
+    flow: Flow,
+    pub(super) headers: Headers,
+    /// Source and destination port.
+    pub(super) ports: [u8; 4],
+    /// What distinguishes the flow, for queues and receivers that spread flows.
+    pub(super) hash: u32,
+    pub(super) priority: u32,
+    way: Option<Way>,
+    /// Frames that wait for the next; by the route of `way`, which stays until they are sent.
+    pub(super) train: Option<Train>,
+    tally: Tally,
+}
+
+/// What became of frames.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[must_use]
+pub struct Tally {
+    /// Frames that the network took, for all one can know.
+    pub sent: u32,
+    /// Bytes of the UDP payload of these.
+    pub bytes: u64,
+    /// Frames that were dropped on the way out: by a full queue, a firewall, or because they do not
+    /// fit.
+    pub dropped: u32,
+}
+
+/// How packets leave.
+enum Way {
+    /// Through the IP stack.
+    Routed(Route),
+    /// Straight out of the netdev, since the IPv6 stack lacks our GID.
+    OnLink {
+        mac: [u8; 6],
+        /// That of the netdev's IPv6 addresses when this was found out.
+        generation: i32,
+    },
+}
+
+/// How one packet leaves.
+pub(super) enum Exit {
+    /// Through the IP stack by this route, to which its path has a reference.
+    Routed(NonNull<bindings::dst_entry>),
+    /// Out of this netdev to this MAC address; IPv6 only.
+    OnLink(ARef<NetDevice>, [u8; 6]),
+}
+
+/// # Invariants
+///
+/// Owns a reference to `dst`.
+struct Route {
+    dst: NonNull<bindings::dst_entry>,
+    cookie: u32,
+}
+
+// SAFETY: Routes may be used and released from any thread.
+unsafe impl Send for Route {}
+// SAFETY: Through a shared reference its address is read, no more.
+unsafe impl Sync for Route {}
+
+impl Drop for Route {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants the reference is ours.
+        unsafe { bindings::dst_release(self.dst.as_ptr()) };
+    }
+}
+
+impl Route {
+    /// # Safety
+    ///
+    /// A reference to `dst` must be given up for this.
+    unsafe fn new(dst: *mut bindings::dst_entry, cookie: u32) -> Result<Self> {
+        // INVARIANT: By the safety requirements.
+        Ok(Self {
+            dst: NonNull::new(dst).ok_or(EHOSTUNREACH)?,
+            cookie,
+        })
+    }
+
+    fn is_valid(&self) -> bool {
+        // SAFETY: By the type invariants it is alive.
+        unsafe { bindings::dst_is_valid(self.dst.as_ptr(), self.cookie) }
+    }
+}
+
+impl Path {
+    /// A path for `flow` out of `netdev`, which is the netdev of our GID. May sleep.
+    ///
+    /// That there is a route is not found out before the first frame.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when one end is IPv4 and the other IPv6; `ENODEV` when the netdev is being
+    /// unregistered; `ENOMEM`.
+    // Rules: ENC-11
+    pub fn new(netdev: &NetDevice, flow: Flow) -> Result<Self> {
+        let mut flow = flow;
+        flow.hop_limit = flow.hop_limit.max(1);
+        let [s0, s1] = flow.source_port.to_be_bytes();
+        let [d0, d1] = ROCE_PORT.to_be_bytes();
+        Ok(Self {
+            netdev: NetDeviceSlot::new(netdev)?,
+            buffers: notifier::buffers()?,
+            flow,
+            headers: Headers::new(&flow)?,
+            ports: [s0, s1, d0, d1],
+            hash: hash_of(&flow),
+            // SAFETY: A table lookup.
+            priority: unsafe { bindings::tos_to_priority(flow.traffic_class) },
+            way: None,
+            train: None,
+            tally: Tally::default(),
+        })
+    }
+
+    /// The flow that it is for.
+    pub fn flow(&self) -> &Flow {
+        &self.flow
+    }
+
+    /// Whether it leads to a multicast group.
+    #[inline]
+    pub fn is_multicast(&self) -> bool {
+        is_multicast(self.flow.remote)
+    }
+
+    /// Starts a frame: the headers below, `transport` (a BTH and what follows it), then
+    /// `payload_len` bytes that are to be pushed, `pad` bytes of zeros, and the ICRC. It counts
+    /// against `credit` from when it is sent until the network has freed it.
+    ///
+    /// Process and softirq context; does not sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when `transport` is shorter than a BTH, `pad` is above 3, or all together are more
+    /// than IP can carry. `EHOSTUNREACH`, `ENETUNREACH`, `ENODEV` and others when there is no route
+    /// now, `ENOMEM`: the packet is as good as lost.
+    pub fn frame<'p>(
+        &'p mut self,
+        credit: &'p Arc<Credit>,
+        transport: &[u8],
+        payload_len: usize,
+        pad: u8,
+    ) -> Result<Frame<'p>> {
+        let exit = match self.exit() {
+            Some(exit) => exit,
+            None => {
+                self.flush(credit);
+                self.way = None;
+                self.way = Some(self.look_up()?);
+                self.exit().ok_or(EHOSTUNREACH)?
+            }
+        };
+        // SAFETY: The frame borrows the path, which owns a reference to the route.
+        unsafe { Frame::new(self, credit, exit, transport, payload_len, pad) }
+    }
+
+    /// Sends the frames that wait for others to go along. Whoever sends frames calls this in the end,
+    /// before it lets go of the path. Process and softirq context; does not sleep.
+    #[inline]
+    pub fn flush(&mut self, credit: &Arc<Credit>) {
+        let Some(train) = self.train.take() else {
+            return;
+        };
+        let frames = train.frames();
+        let bytes = train.payload_bytes();
+        match self.send_train(train, credit) {
+            Fate::Taken => {
+                self.tally.sent = self.tally.sent.wrapping_add(frames);
+                self.tally.bytes = self.tally.bytes.wrapping_add(bytes.into());
+            }
+            Fate::Dropped => self.tally.dropped = self.tally.dropped.wrapping_add(frames),
+        }
+    }
+
+    /// The number in its train of a frame with `size` bytes of UDP payload, which is to be the next one.
+    /// Sends those that wait if it cannot go with them.
+    #[inline]
+    pub(super) fn number_for(&mut self, size: u32, credit: &Arc<Credit>) -> u16 {
+        match &self.train {
+            Some(train) if train.takes(size) => train.next(),
+            Some(_) => {
+                self.flush(credit);
+                0
+            }
+            None => 0,
+        }
+    }
+
+    /// What became of the frames that were flushed, since this was asked the last time.
+    #[inline]
+    pub fn take_tally(&mut self) -> Tally {
+        core::mem::take(&mut self.tally)
+    }
+
+    /// How the next packet leaves, unless that has to be looked up again.
+    #[inline]
+    fn exit(&self) -> Option<Exit> {
+        match self.way.as_ref()? {
+            Way::Routed(route) => route.is_valid().then_some(Exit::Routed(route.dst)),
+            Way::OnLink { mac, generation } => {
+                let dev = self.netdev.get()?;
+                (dev.ipv6_generation() == *generation).then_some(Exit::OnLink(dev, *mac))
+            }
+        }
+    }
+
+    fn look_up(&self) -> Result<Way> {
+        let dev = self.netdev.get().ok_or(ENODEV)?;
+        if let Some(way) = self.on_link(&dev) {
+            return Ok(way);
+        }
+        let _rcu = rcu::read_lock();
+        // SAFETY: A namespace outlives its netdevs, and the read side in which one refers to it.
+        let net = unsafe { bindings::dev_net_rcu(dev.as_raw()) };
+        // SAFETY: As above.
+        let route = unsafe {
+            match self.headers {
+                Headers::V4(_) => self.look_up_v4(net, &dev),
+                Headers::V6(_) => self.look_up_v6(net, &dev),
+            }
+        };
+        route.map(Way::Routed)
+    }
+
+    /// The way past the IPv6 stack, if that is the one to take: the stack does not have our GID, so
+    /// it need not have a route for it either, nor can it ask for neighbours in its name.
+    fn on_link(&self, dev: &NetDevice) -> Option<Way> {
+        let Flow { local, remote, .. } = self.flow;
+        if !is_link_local(local) || !is_link_local(remote) {
+            return None;
+        }
+        let mac = if remote == local {
+            dev.address()
+        } else {
+            self.flow.mac?
+        };
+        // Before the question, so that no answer outlives its reason.
+        let generation = dev.ipv6_generation();
+        (!dev.has_ipv6(local)).then_some(Way::OnLink { mac, generation })
+    }
+
+    /// # Safety
+    ///
+    /// `net` must be valid.
+    unsafe fn look_up_v4(&self, net: *mut bindings::net, dev: &NetDevice) -> Result<Route> {
+        let (Some(local), Some(remote)) =
+            (ipv4_of_gid(self.flow.local), ipv4_of_gid(self.flow.remote))
+        else {
+            return Err(EINVAL);
+        };
+        // SAFETY: Zeros are valid for all of it.
+        let mut key: bindings::flowi4 = unsafe { core::mem::zeroed() };
+        key.__fl_common = self.key(dev);
+        key.__fl_common.flowic_dscp = self.flow.traffic_class & !3;
+        key.saddr = u32::from_ne_bytes(local);
+        key.daddr = u32::from_ne_bytes(remote);
+        key.uli.ports.dport = ROCE_PORT.to_be();
+        key.uli.ports.sport = self.flow.source_port.to_be();
+        // SAFETY: `net` is valid, and so is the key.
+        let route = from_err_ptr(unsafe {
+            bindings::ip_route_output_flow(net, &mut key, core::ptr::null())
+        })?;
+        // A route starts with its entry in common with other protocols.
+        //
+        // SAFETY: The lookup gave us a reference.
+        unsafe { Route::new(route.cast(), 0) }
+    }
+
+    /// # Safety
+    ///
+    /// `net` must be valid.
+    #[cfg(CONFIG_IPV6)]
+    unsafe fn look_up_v6(&self, net: *mut bindings::net, dev: &NetDevice) -> Result<Route> {
+        // SAFETY: Zeros are valid for all of it.
+        let mut key: bindings::flowi6 = unsafe { core::mem::zeroed() };
+        key.__fl_common = self.key(dev);
+        key.saddr.in6_u.u6_addr8 = self.flow.local;
+        key.daddr.in6_u.u6_addr8 = self.flow.remote;
+        key.flowlabel = first_word(&self.flow) & u32::to_be(0x0fff_ffff);
+        key.uli.ports.dport = ROCE_PORT.to_be();
+        key.uli.ports.sport = self.flow.source_port.to_be();
+        // SAFETY: `net` is valid, and so is the key.
+        let route = from_err_ptr(unsafe {
+            bindings::ip6_dst_lookup_flow(net, core::ptr::null(), &mut key, core::ptr::null())
+        })?;
+        // SAFETY: The lookup gave us a reference to an IPv6 route.
+        unsafe {
+            let cookie = bindings::dst_cookie6(route);
+            Route::new(route, cookie)
+        }
+    }
+
+    /// # Safety
+    ///
+    /// None.
+    #[cfg(not(CONFIG_IPV6))]
+    unsafe fn look_up_v6(&self, _net: *mut bindings::net, _dev: &NetDevice) -> Result<Route> {
+        Err(EHOSTUNREACH)
+    }
+
+    fn key(&self, dev: &NetDevice) -> bindings::flowi_common {
+        // SAFETY: Zeros are valid for all of it.
+        let mut key: bindings::flowi_common = unsafe { core::mem::zeroed() };
+        // CAST: Indices of netdevs are positive.
+        key.flowic_oif = dev.ifindex() as i32;
+        key.flowic_proto = IPPROTO_UDP;
+        key
+    }
+}
+
+impl Headers {
+    // Rules: ENC-1, ENC-9, ENC-10
+    fn new(flow: &Flow) -> Result<Self> {
+        match (ipv4_of_gid(flow.local), ipv4_of_gid(flow.remote)) {
+            (Some(local), Some(remote)) => Ok(Self::V4(Self::v4(flow, local, remote))),
+            (None, None) => Ok(Self::V6(Self::v6(flow))),
+            _ => Err(EINVAL),
+        }
+    }
+
+    /// Not to be fragmented, so the identification may be anything (RFC 6864): 0, or in a train its
+    /// packets' numbers.
+    // Rules: ENC-2, ENC-4, ENC-6, ENC-7, ENC-8, ENC-25
+    fn v4(flow: &Flow, local: [u8; 4], remote: [u8; 4]) -> [u8; IPV4_BYTES] {
+        const DONT_FRAGMENT: u8 = 0x40;
+        let [s0, s1, s2, s3] = local;
+        let [d0, d1, d2, d3] = remote;
+        #[rustfmt::skip]
+        let header = [
+            0x45, flow.traffic_class, 0, 0,
+            0, 0, DONT_FRAGMENT, 0,
+            flow.hop_limit, IPPROTO_UDP, 0, 0,
+            s0, s1, s2, s3,
+            d0, d1, d2, d3,
+        ];
+        header
+    }
+
+    // Rules: ENC-4, ENC-7, ENC-8, ENC-25
+    fn v6(flow: &Flow) -> [u8; IPV6_BYTES] {
+        let rest = [0, 0, IPPROTO_UDP, flow.hop_limit];
+        let fields = [
+            &first_word(flow).to_ne_bytes()[..],
+            &rest,
+            &flow.local,
+            &flow.remote,
+        ];
+        let mut header = [0; IPV6_BYTES];
+        for (to, from) in header.iter_mut().zip(fields.into_iter().flatten()) {
+            *to = *from;
+        }
+        header
+    }
+
+    /// Bytes of the IP header.
+    pub(super) fn ip_bytes(&self) -> usize {
+        match self {
+            Self::V4(ip) => ip.len(),
+            Self::V6(ip) => ip.len(),
+        }
+    }
+
+    /// Bytes below the transport's headers.
+    pub(super) fn bytes(&self) -> usize {
+        self.ip_bytes().wrapping_add(UDP_BYTES)
+    }
+}
+
+/// Version, traffic class and flow label of an IPv6 header, as they lie in memory.
+fn first_word(flow: &Flow) -> u32 {
+    let class = u32::from(flow.traffic_class);
+    (6 << 28 | class << 20 | (flow.flow_label & 0x000f_ffff)).to_be()
+}
+
+/// A number that is nearly as different as the flows are. Not 0.
+fn hash_of(flow: &Flow) -> u32 {
+    // FNV-1a.
+    let port = flow.source_port.to_be_bytes();
+    let bytes = [&flow.local[..], &flow.remote, &port].into_iter().flatten();
+    let hash = bytes.fold(0x811c_9dc5u32, |hash, byte| {
+        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
+    });
+    hash.max(1)
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Buffers for frames, recycled.
+//!
+//! Most distribution kernels zero memory when it is allocated. For a frame with 4096 bytes of
+//! payload that costs more than its CRC. So buffers come from page pools, one for each CPU: the
+//! network gives their pages back when it frees a frame, wherever that is.
+
+use core::pin::Pin;
+use core::ptr::NonNull;
+
+use kernel::bindings::{GFP_ATOMIC, __GFP_NOWARN};
+use kernel::cpu::{nr_cpu_ids, CpuId};
+use kernel::error::from_err_ptr;
+use kernel::new_spinlock;
+use kernel::page::PAGE_SIZE;
+use kernel::prelude::*;
+use kernel::sync::{Arc, SpinLock};
+
+use rdma_bindings as bindings;
+use rdma_bindings::sk_buff;
+
+use crate::sync::BhDisabled;
+use crate::work::Background;
+
+/// Pages that buffers are cut from: the largest path MTU has room in one, with the headers of all
+/// layers and the kernel's own data.
+const PAGES_BYTES: usize = if PAGE_SIZE < 8192 { 8192 } else { PAGE_SIZE };
+const ORDER: u32 = (PAGES_BYTES / PAGE_SIZE).ilog2();
+
+/// Pages that a pool keeps beside the few for its own CPU; they are allocated as they are needed.
+const KEPT: u32 = 128;
+
+/// The buffers of all CPUs.
+pub(super) struct Buffers(Background<Pools>);
+
+struct Pools {
+    /// By the number of the CPU; empty for one that is not possible. Taken with bottom halves
+    /// disabled, by their CPU alone, unless that can change meanwhile (PREEMPT_RT).
+    by_cpu: KVec<Option<Pin<KBox<SpinLock<Pool>>>>>,
+}
+
+/// # Invariants
+///
+/// Owns a page pool, of pages of `PAGES_BYTES`.
+struct Pool(NonNull<bindings::page_pool>);
+
+// SAFETY: A page pool may be used and destroyed by any thread; its users are serialised by a lock.
+unsafe impl Send for Pool {}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants it is ours. Pages that frames still use keep the rest of
+        // the pool until they are freed; nothing of this module is called for that.
+        unsafe { bindings::page_pool_destroy(self.0.as_ptr()) };
+    }
+}
+
+impl Buffers {
+    /// Makes the pools, without buffers. Sleeps.
+    pub(super) fn new() -> Result<Arc<Self>> {
+        let mut pools = KVec::with_capacity(nr_cpu_ids() as usize, GFP_KERNEL)?;
+        for cpu in 0..nr_cpu_ids() {
+            // SAFETY: Any number may be asked about.
+            let pool = if unsafe { bindings::cpu_is_possible(cpu) } {
+                let pool = new_spinlock!(Pool::new(cpu)?, "Buffers::pools");
+                Some(KBox::pin_init(pool, GFP_KERNEL)?)
+            } else {
+                None
+            };
+            pools.push(pool, GFP_KERNEL)?;
+        }
+        let pools = Background::new(Pools { by_cpu: pools })?;
+        Ok(Arc::new(Self(pools), GFP_KERNEL)?)
+    }
+
+    /// A linear skb of ours alone, with `len` bytes of data that are to be written and `headroom`
+    /// bytes before them. Process and softirq context.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn skb(&self, headroom: u32, len: u32) -> Result<NonNull<sk_buff>> {
+        // The CPU, and with it the pool, is ours until this is dropped: frames that are freed on
+        // this CPU go back to its pool without taking the lock.
+        let _bh = BhDisabled::new();
+        let room = headroom.saturating_add(len);
+        let size = buffer_size(room);
+        let skb = if size as usize > PAGES_BYTES {
+            allocate(room)
+        } else {
+            let pool = self.0.by_cpu.get(CpuId::current().as_u32() as usize);
+            let pool = pool.and_then(Option::as_ref).ok_or(ENOMEM)?;
+            let pool = pool.lock();
+            pool.skb(size)
+        };
+        let skb = skb.ok_or(ENOMEM)?;
+        // SAFETY: The skb is new and has room for both. CAST: Both are below 64 KiB.
+        unsafe {
+            bindings::skb_reserve(skb.as_ptr(), headroom as i32);
+            bindings::skb_put(skb.as_ptr(), len);
+        }
+        Ok(skb)
+    }
+}
+
+impl Pool {
+    /// A pool for `cpu`. Sleeps.
+    fn new(cpu: u32) -> Result<Self> {
+        // SAFETY: The CPU is possible.
+        let pool = from_err_ptr(unsafe { bindings::page_pool_for_cpu(cpu, ORDER, KEPT) })?;
+        // INVARIANT: Made just now.
+        Ok(Self(NonNull::new(pool).ok_or(ENOMEM)?))
+    }
+
+    /// An empty skb with a buffer of `size`, at most `PAGES_BYTES`.
+    fn skb(&self, size: u32) -> Option<NonNull<sk_buff>> {
+        let pool = self.0.as_ptr();
+        let mut size = size;
+        // SAFETY: The pool is ours, and the caller's lock and CPU keep others out. It may raise
+        // `size` to what is left of a page.
+        let data = unsafe { bindings::page_pool_dev_alloc_va(pool, &mut size) };
+        let data = NonNull::new(data)?;
+        // SAFETY: The buffer is ours, and of `size` bytes.
+        let skb = unsafe { bindings::napi_build_skb(data.as_ptr(), size) };
+        let Some(skb) = NonNull::new(skb) else {
+            // SAFETY: The buffer came from this pool and is not in use.
+            unsafe { bindings::page_pool_free_va(pool, data.as_ptr(), false) };
+            return None;
+        };
+        // SAFETY: Its buffer is a page of a pool, or a part of one.
+        unsafe { bindings::skb_mark_for_recycle(skb.as_ptr()) };
+        Some(skb)
+    }
+}
+
+/// Bytes of a buffer with `room` bytes for a packet, and the kernel's own data behind them.
+#[inline]
+fn buffer_size(room: u32) -> u32 {
+    const ALIGNMENT: u32 = bindings::SMP_CACHE_BYTES;
+
+    let aligned = room.saturating_add(ALIGNMENT - 1) & !(ALIGNMENT - 1);
+    aligned.saturating_add(bindings::SKB_OVERHEAD)
+}
+
+/// An empty skb with `room` bytes for a packet, from the allocator.
+fn allocate(room: u32) -> Option<NonNull<sk_buff>> {
+    const NUMA_NO_NODE: i32 = -1;
+
+    // SAFETY: Callable in any context, as it must not sleep.
+    NonNull::new(unsafe { bindings::__alloc_skb(room, GFP_ATOMIC | __GFP_NOWARN, 0, NUMA_NO_NODE) })
+}

@@ -1,0 +1,696 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory of a process, paged in on demand.
+//!
+//! Nothing is pinned: the process may unmap, move, share and swap out its memory as it likes. What
+//! is known of it is a copy of the page table, for those pages that were used, which the memory
+//! manager tells of every change (`mmu_interval_notifier`). Bytes are copied in any context, as
+//! long as their pages are in that copy; if they are not, they are [faulted
+//! in](OnDemand::fault_in), which sleeps, and the copy is tried again.
+//!
+//! # Chunks
+//!
+//! The copy is made of chunks, each of 2 MiB of addresses with pages of 4 KiB, which come into being
+//! as they are used. So a region may cover the whole address space of its process. A region has no
+//! more than [`MAX_CHUNKS`]: then one that was made long ago makes room for the next. They are
+//! charged to the process, whoever has them made.
+//!
+//! # Invalidation
+//!
+//! Each chunk has two locks. `pages` guards the copy of the page table; it is held while bytes are
+//! copied, so when an invalidation has cleared an entry under it, nobody uses that page any more.
+//! `changes`, a mutex, orders what changes entries: an invalidation, and what was found by a walk
+//! of the page table, which is entered only if no invalidation came between. An invalidation marks
+//! the pages dirty that were written to, as the process's own page table may not tell so; it holds
+//! `changes` until it is through, so the memory manager does not go on with a page that another
+//! invalidation has still to mark.
+//!
+//! The RDMA core's own `ib_umem_odp` has a page table that is written to by the walk itself, without
+//! a lock, and marks pages dirty only for devices that do DMA: neither suits a device whose packets
+//! arrive in softirq context and are copied by a CPU.
+
+use core::pin::Pin;
+
+use kernel::error::to_result;
+use kernel::mm::{Mm, MmWithUser};
+use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
+use kernel::prelude::*;
+use kernel::sync::aref::ARef;
+use kernel::sync::{new_mutex, rcu, Arc, Mutex};
+use kernel::types::Opaque;
+
+use rdma_bindings as bindings;
+
+use crate::new_bh_spinlock;
+use crate::pages::Pages;
+use crate::pmem;
+use crate::sync::BhSpinLock;
+use crate::table::IdTable;
+use crate::timer::now_ns;
+
+#[cfg(not(CONFIG_INFINIBAND_ON_DEMAND_PAGING))]
+compile_error!("ferroce needs a kernel with CONFIG_INFINIBAND_ON_DEMAND_PAGING");
+
+/// Pages of a chunk.
+const CHUNK_PAGES: usize = 512;
+/// Bytes of addresses that a chunk covers.
+const CHUNK_BYTES: usize = CHUNK_PAGES * PAGE_SIZE;
+
+/// Chunks that a region has at most at a time.
+pub const MAX_CHUNKS: usize = 1 << 15;
+
+/// Chunks that are looked at, whether they are empty and can go, whenever one is made.
+const LOOK_AT: usize = 4;
+
+/// Pages that are faulted in at a time.
+const FAULT_PAGES: usize = 64;
+
+/// How long a page is tried to be faulted in that the process keeps changing.
+const FAULT_NS: u64 = 1_000_000_000;
+
+/// Written pages that are marked dirty at a time.
+const DIRTY_PAGES: usize = 32;
+
+/// What pages are faulted in for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Intent {
+    /// To be read.
+    Read,
+    /// To be written to, and read.
+    Write,
+    /// Nothing: pages that are there anyway are made known, others left alone.
+    Look,
+}
+
+impl Intent {
+    /// As `hmm_range_fault` is told: what must be so of each page when it returns.
+    fn flags(self) -> usize {
+        match self {
+            Self::Read => pfn::VALID,
+            Self::Write => pfn::VALID | pfn::WRITE,
+            Self::Look => 0,
+        }
+    }
+}
+
+/// `enum hmm_pfn_flags`: what a walk of the page table finds a page to be.
+mod pfn {
+    use rdma_bindings as bindings;
+
+    pub(super) const VALID: usize = !(usize::MAX >> 1);
+    pub(super) const WRITE: usize = bindings::FERROCE_HMM_PFN_WRITE;
+    pub(super) const ERROR: usize = bindings::FERROCE_HMM_PFN_ERROR;
+}
+
+/// What is known of a page: its kernel address, and [`PRESENT`](Self::PRESENT) and the like in the
+/// bits below that.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Entry(usize);
+
+impl Entry {
+    const ABSENT: Self = Self(0);
+    const PRESENT: usize = 1;
+    const WRITABLE: usize = 2;
+    /// It was written to.
+    const WRITTEN: usize = 4;
+
+    fn has(self, flags: usize) -> bool {
+        self.0 & flags == flags
+    }
+
+    fn address(self) -> usize {
+        self.0 & !(PAGE_SIZE - 1)
+    }
+}
+
+/// A chunk's copy of the page table.
+///
+/// # Invariants
+///
+/// The page of an entry that is present stays where it is until an invalidation for its address
+/// has returned or the chunk has gone, both of which clear the entry under the lock. It may be
+/// written to if the entry is writable.
+struct PageTable {
+    /// [`CHUNK_PAGES`] of them.
+    entries: KVec<Entry>,
+    /// How many are present.
+    present: usize,
+}
+
+/// A part of a region.
+///
+/// # Invariants
+///
+/// `notifier` is registered for the [`CHUNK_BYTES`] from `start` on until the chunk is dropped.
+#[pin_data(PinnedDrop)]
+struct Chunk {
+    start: usize,
+    /// Nothing but persistent memory is written to, and written back before it is taken away.
+    persistent: bool,
+    #[pin]
+    changes: Mutex<()>,
+    #[pin]
+    pages: BhSpinLock<PageTable>,
+    #[pin]
+    notifier: Opaque<bindings::mmu_interval_notifier>,
+}
+
+// SAFETY: The notifier may be removed by any thread.
+unsafe impl Send for Chunk {}
+// SAFETY: The kernel synchronises access to the notifier, the locks that to the rest.
+unsafe impl Sync for Chunk {}
+
+/// The operations of a chunk's notifier.
+static OPS: bindings::mmu_interval_notifier_ops = {
+    // SAFETY: Zeroes are no operations.
+    let mut ops: bindings::mmu_interval_notifier_ops = unsafe { core::mem::zeroed() };
+    ops.invalidate = Some(Chunk::invalidate);
+    ops
+};
+
+impl Chunk {
+    /// Watches the addresses from `first` on.
+    fn new(mm: &MmWithUser, first: usize, persistent: bool) -> impl PinInit<Self, Error> + '_ {
+        try_pin_init!(Self {
+            start: first,
+            persistent,
+            changes <- new_mutex!((), "rdma::odp::Chunk::changes"),
+            pages <- new_bh_spinlock!(
+                PageTable {
+                    entries: KVec::from_elem(Entry::ABSENT, CHUNK_PAGES, GFP_KERNEL_ACCOUNT)?,
+                    present: 0,
+                },
+                "rdma::odp::Chunk::pages"
+            ),
+            // The last field: it is called from now on. It has its own reference to the memory map.
+            notifier <- Opaque::try_ffi_init(|notifier| {
+                // SAFETY: The notifier is pinned, and removed before it goes. Somebody uses `mm`.
+                to_result(unsafe {
+                    bindings::mmu_interval_notifier_insert(
+                        notifier,
+                        mm.as_raw(),
+                        first,
+                        CHUNK_BYTES,
+                        &OPS,
+                    )
+                })
+            }),
+        })
+    }
+
+    /// The process's pages from `range.start` to `range.end` are about to change.
+    ///
+    /// # Safety
+    ///
+    /// For the memory manager to call, for a notifier of a chunk.
+    unsafe extern "C" fn invalidate(
+        notifier: *mut bindings::mmu_interval_notifier,
+        range: *const bindings::mmu_notifier_range,
+        seq: usize,
+    ) -> bool {
+        // SAFETY: The caller passes a valid range.
+        let (may_sleep, start, end) = unsafe {
+            (
+                bindings::mmu_notifier_range_blockable(range),
+                (*range).start,
+                (*range).end,
+            )
+        };
+        if !may_sleep {
+            return false;
+        }
+        // SAFETY: The notifier is that of a chunk, which is not dropped before this returns.
+        let chunk = unsafe {
+            &*kernel::container_of!(
+                notifier.cast::<Opaque<bindings::mmu_interval_notifier>>(),
+                Chunk,
+                notifier
+            )
+        };
+        let _changes = chunk.changes.lock();
+        // SAFETY: The notifier is valid, and `changes` is held here and where the number is looked
+        // at.
+        unsafe { bindings::mmu_interval_set_seq(notifier, seq) };
+        let first = start.saturating_sub(chunk.start) >> PAGE_SHIFT;
+        let last = end.saturating_sub(chunk.start).div_ceil(PAGE_SIZE);
+        chunk.forget(first, last.min(CHUNK_PAGES));
+        true
+    }
+
+    /// Clears the entries `first .. end`, and marks their pages dirty that were written to.
+    /// `changes` is held by the caller.
+    fn forget(&self, first: usize, end: usize) {
+        let mut next = first;
+        while next < end {
+            let mut written = [0; DIRTY_PAGES];
+            let mut count = 0;
+            {
+                let pages = &mut *self.pages.lock();
+                while let Some(entry) = pages.entries.get_mut(next).filter(|_| next < end) {
+                    let was = core::mem::replace(entry, Entry::ABSENT);
+                    next = next.wrapping_add(1);
+                    if was.has(Entry::PRESENT) {
+                        pages.present = pages.present.wrapping_sub(1);
+                    }
+                    if was.has(Entry::WRITTEN) {
+                        written[count] = was.address();
+                        count = count.wrapping_add(1);
+                        if count == DIRTY_PAGES {
+                            break;
+                        }
+                    }
+                }
+            }
+            for address in written.iter().take(count) {
+                if self.persistent {
+                    // SAFETY: As below.
+                    unsafe { pmem::write_back(*address as *const u8, PAGE_SIZE) };
+                }
+                // SAFETY: The page is still that of the process: whoever takes it away has it
+                // invalidated first, which waits for `changes`.
+                unsafe { bindings::mark_page_dirty(*address) };
+            }
+        }
+        if self.persistent {
+            pmem::wait();
+        }
+    }
+
+    /// Writes back the pages that are known of those from byte `from` to `to`. May sleep.
+    fn write_back(&self, from: usize, to: usize) {
+        let mut next = from >> PAGE_SHIFT;
+        let end = to.div_ceil(PAGE_SIZE);
+        while next < end {
+            let stop = next.saturating_add(FAULT_PAGES).min(end);
+            {
+                let pages = &*self.pages.lock();
+                let entries = pages.entries.iter().take(stop).skip(next);
+                for entry in entries.filter(|entry| entry.has(Entry::PRESENT)) {
+                    // SAFETY: By the invariants the page is there as long as the lock is held.
+                    unsafe { pmem::write_back(entry.address() as *const u8, PAGE_SIZE) };
+                }
+            }
+            next = stop;
+            pmem::give_way();
+        }
+    }
+
+    /// Has what a walk found be written to only where it is persistent memory.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` if it is to be written to and is not.
+    fn keep_persistent(&self, pfns: &mut [usize], intent: Intent) -> Result {
+        let is_writable = |pfn: usize| pfn & pfn::VALID != 0 && pfn & pfn::WRITE != 0;
+        for found in pfns.iter_mut().filter(|found| is_writable(**found)) {
+            // SAFETY: It is the number of a page, of which only the address is taken.
+            let address = unsafe { bindings::hmm_pfn_address(*found) };
+            if pmem::is_persistent(address, PAGE_SIZE) {
+                continue;
+            }
+            if intent == Intent::Write {
+                return Err(EFAULT);
+            }
+            *found &= !pfn::WRITE;
+        }
+        Ok(())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.pages.lock().present == 0
+    }
+
+    /// Faults in the pages from `from` to `to`, at most [`FAULT_PAGES`] of this chunk, both at the
+    /// start of a page. Sleeps.
+    fn fault_in(&self, mm: &MmWithUser, from: usize, to: usize, intent: Intent) -> Result {
+        let notifier = self.notifier.get();
+        let deadline = now_ns().saturating_add(FAULT_NS);
+        loop {
+            let mut pfns = [0usize; FAULT_PAGES];
+            // SAFETY: Zeroes are valid for all of it.
+            let mut range: bindings::hmm_range = unsafe { core::mem::zeroed() };
+            range.notifier = notifier;
+            // SAFETY: The notifier is registered.
+            range.notifier_seq = unsafe { bindings::mmu_interval_read_begin(notifier) };
+            range.start = from;
+            range.end = to;
+            range.hmm_pfns = pfns.as_mut_ptr();
+            range.default_flags = intent.flags();
+            let walked = {
+                let _lock = mm.mmap_read_lock();
+                // SAFETY: The notifier covers the range, for whose pages there is room. Its memory
+                // map is locked, and in use.
+                to_result(unsafe { bindings::hmm_range_fault(&mut range) })
+            };
+            match walked {
+                Ok(()) => {
+                    if self.persistent {
+                        self.keep_persistent(&mut pfns, intent)?;
+                    }
+                    let _changes = self.changes.lock();
+                    // SAFETY: As in `invalidate`.
+                    let is_outdated =
+                        unsafe { bindings::mmu_interval_read_retry(notifier, range.notifier_seq) };
+                    if !is_outdated {
+                        // SAFETY: Nothing was invalidated since the walk began, and cannot be as
+                        // `changes` is held.
+                        unsafe { self.enter(from, to, &pfns) };
+                        return Ok(());
+                    }
+                }
+                Err(error) if error != EBUSY => return Err(error),
+                Err(_) => {}
+            }
+            if now_ns() > deadline {
+                return Err(EBUSY);
+            }
+        }
+    }
+
+    /// Enters what a walk found from `from` to `to`.
+    ///
+    /// # Safety
+    ///
+    /// It must be so, and `changes` be held.
+    unsafe fn enter(&self, from: usize, to: usize, pfns: &[usize]) {
+        let count = to.saturating_sub(from) >> PAGE_SHIFT;
+        let first = from.saturating_sub(self.start) >> PAGE_SHIFT;
+        let pages = &mut *self.pages.lock();
+        let entries = pages.entries.iter_mut().skip(first).take(count);
+        for (entry, found) in entries.zip(pfns) {
+            let has = |flag| found & flag != 0;
+            if !has(pfn::VALID) || has(pfn::ERROR) {
+                continue;
+            }
+            // SAFETY: The walk found the page.
+            let address = unsafe { bindings::hmm_pfn_address(*found) };
+            let mut flags = Entry::PRESENT;
+            if has(pfn::WRITE) {
+                flags |= Entry::WRITABLE;
+            }
+            if entry.has(Entry::PRESENT) {
+                flags |= entry.0 & Entry::WRITTEN;
+            } else {
+                pages.present = pages.present.wrapping_add(1);
+            }
+            // INVARIANT: It is the process's page now; when that changes there is an invalidation.
+            *entry = Entry(address | flags);
+        }
+    }
+
+    /// Calls `f` with the pieces that make up the `len` bytes at `offset`, which are in the chunk.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` if a page is absent, or not writable if `write`; the first error of `f`.
+    #[inline]
+    fn pieces(
+        &self,
+        offset: usize,
+        len: usize,
+        write: bool,
+        f: &mut impl FnMut(*mut u8, usize) -> Result,
+    ) -> Result {
+        let needed = if write {
+            Entry::PRESENT | Entry::WRITABLE
+        } else {
+            Entry::PRESENT
+        };
+        let mut at = offset;
+        let mut left = len;
+        let pages = &mut *self.pages.lock();
+        while left > 0 {
+            let entry = pages.entries.get_mut(at >> PAGE_SHIFT).ok_or(EFAULT)?;
+            if !entry.has(needed) {
+                return Err(EAGAIN);
+            }
+            let within = at & (PAGE_SIZE - 1);
+            let piece = left.min(PAGE_SIZE.wrapping_sub(within));
+            if write {
+                entry.0 |= Entry::WRITTEN;
+            }
+            // By the invariants the page is there as long as the lock is held.
+            f(entry.address().wrapping_add(within) as *mut u8, piece)?;
+            at = at.wrapping_add(piece);
+            left = left.wrapping_sub(piece);
+        }
+        Ok(())
+    }
+}
+
+#[pinned_drop]
+impl PinnedDrop for Chunk {
+    fn drop(self: Pin<&mut Self>) {
+        {
+            let _changes = self.changes.lock();
+            self.forget(0, CHUNK_PAGES);
+        }
+        // SAFETY: By the invariants it is registered. No lock is held that an invalidation takes.
+        unsafe { bindings::mmu_interval_notifier_remove(self.notifier.get()) };
+    }
+}
+
+/// What changes as chunks are made.
+struct Growth {
+    count: usize,
+    /// The chunk to look at next, whether it can go.
+    cursor: u32,
+}
+
+/// Memory of a process that is paged in on demand.
+///
+/// Its pages are reached by [`Pages`].
+#[pin_data]
+pub struct OnDemand {
+    mm: ARef<Mm>,
+    /// The address of its first byte in the process.
+    start: usize,
+    len: u64,
+    writable: bool,
+    /// Nothing but persistent memory is written to.
+    persistent: bool,
+    /// By their place, counted from that of `start`.
+    #[pin]
+    chunks: IdTable<Chunk>,
+    #[pin]
+    growth: Mutex<Growth>,
+}
+
+/// Runs `f`. What it allocates with `GFP_KERNEL_ACCOUNT` is charged to whoever `mm` belongs to.
+fn charged_to<R>(mm: &Mm, f: impl FnOnce() -> R) -> R {
+    // SAFETY: The memory map is valid.
+    let memcg = unsafe { bindings::mem_cgroup_of_mm(mm.as_raw()) };
+    // SAFETY: The group is held until it is replaced below.
+    let before = unsafe { bindings::set_active_memcg(memcg) };
+    let result = f();
+    // SAFETY: What was there before is valid in this thread; the group was taken above.
+    unsafe {
+        bindings::set_active_memcg(before);
+        bindings::mem_cgroup_put(memcg);
+    }
+    result
+}
+
+impl OnDemand {
+    /// The `len` bytes at `start` of the calling process. They need not be there, now or ever. If they
+    /// are to be `persistent`, only what is persistent memory when it is used can be written to. May
+    /// sleep; dropping it may, too.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `len` is 0, the range wraps or nobody calls; `ENOMEM`; `ENODEV` when the module is
+    /// being unloaded.
+    pub fn new(start: u64, len: u64, writable: bool, persistent: bool) -> Result<Arc<Self>> {
+        let end = start.checked_add(len).ok_or(EINVAL)?;
+        if len == 0 || usize::try_from(end).is_err() {
+            return Err(EINVAL);
+        }
+        let start = usize::try_from(start).map_err(|_| EINVAL)?;
+        let mm: ARef<Mm> = match kernel::current!().mm() {
+            Some(mm) => ARef::from(&**mm),
+            None => return Err(EINVAL),
+        };
+        Arc::pin_init(
+            try_pin_init!(Self {
+                mm,
+                start,
+                len,
+                writable,
+                persistent,
+                chunks <- IdTable::new(),
+                growth <- new_mutex!(
+                    Growth { count: 0, cursor: 0 },
+                    "rdma::odp::OnDemand::growth"
+                ),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// Whether it may be written to.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Has the pages of the `len` bytes at `at` brought in, and made known here, so that they can be
+    /// copied in any context; until the process or the memory manager takes them away again. Sleeps,
+    /// for as long as it takes to read them from wherever they are.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` if the bytes are not within the region or the process has no such memory, or is gone;
+    /// `EPERM` if it may not be used so; `EBUSY` if the process keeps changing it; `ENOMEM`. Some of
+    /// the pages may be in then.
+    pub fn fault_in(&self, at: u64, len: u64, intent: Intent) -> Result {
+        if intent == Intent::Write && !self.writable {
+            return Err(EPERM);
+        }
+        let mut next = self.address(at, len)?;
+        let len = usize::try_from(len).map_err(|_| EFAULT)?;
+        let end = next
+            .checked_add(len)
+            .and_then(|end| end.checked_next_multiple_of(PAGE_SIZE))
+            .ok_or(EFAULT)?;
+        next &= !(PAGE_SIZE - 1);
+        let mm = MmWithUser::into_mmput_async(self.mm.mmget_not_zero().ok_or(EFAULT)?);
+        while next < end {
+            let chunk = self.chunk_for(&mm, next)?;
+            let stop = chunk.start.saturating_add(CHUNK_BYTES).min(end);
+            while next < stop {
+                let upto = next.saturating_add(FAULT_PAGES * PAGE_SIZE).min(stop);
+                chunk.fault_in(&mm, next, upto, intent)?;
+                next = upto;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes back from the caches what is known of the `len` bytes at `at`, and so what was written to
+    /// them here. What was known of `persistent` memory before is in place already: it was written
+    /// back when its pages were taken away. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` if the bytes are not within the region.
+    pub fn write_back_known(&self, at: u64, len: u64) -> Result {
+        let start = self.address(at, len)?;
+        let end = start.saturating_add(usize::try_from(len).map_err(|_| EFAULT)?);
+        let mut next = Some(self.place_of(start)?);
+        while let Some((place, chunk)) = next.and_then(|from| self.chunks.first_from(from)) {
+            if chunk.start >= end {
+                break;
+            }
+            let from = start.saturating_sub(chunk.start);
+            let to = end.wrapping_sub(chunk.start).min(CHUNK_BYTES);
+            chunk.write_back(from, to);
+            next = place.checked_add(1);
+        }
+        pmem::wait();
+        Ok(())
+    }
+
+    /// The address of byte `at` in the process, if the `len` bytes from there on are in the region.
+    #[inline]
+    fn address(&self, at: u64, len: u64) -> Result<usize> {
+        if at > self.len || len > self.len.wrapping_sub(at) {
+            return Err(EFAULT);
+        }
+        // The region does not wrap.
+        let at = usize::try_from(at).map_err(|_| EFAULT)?;
+        Ok(self.start.wrapping_add(at))
+    }
+
+    /// Which chunk an address of the region is in.
+    #[inline]
+    fn place_of(&self, address: usize) -> Result<u32> {
+        let place = (address / CHUNK_BYTES).wrapping_sub(self.start / CHUNK_BYTES);
+        u32::try_from(place).map_err(|_| EFAULT)
+    }
+
+    fn find(&self, place: u32) -> Option<Arc<Chunk>> {
+        let guard = rcu::read_lock();
+        Some(self.chunks.get(place, &guard)?.into())
+    }
+
+    /// The chunk that `address` is in, which is made if there is none.
+    fn chunk_for(&self, mm: &MmWithUser, address: usize) -> Result<Arc<Chunk>> {
+        let place = self.place_of(address)?;
+        if let Some(chunk) = self.find(place) {
+            return Ok(chunk);
+        }
+        let growth = &mut *self.growth.lock();
+        if let Some(chunk) = self.find(place) {
+            return Ok(chunk);
+        }
+        self.make_room(growth);
+        let start = address / CHUNK_BYTES * CHUNK_BYTES;
+        let chunk = charged_to(mm, || {
+            Arc::pin_init(Chunk::new(mm, start, self.persistent), GFP_KERNEL_ACCOUNT)
+        })?;
+        self.chunks.reserve_at(place)?.publish(chunk.clone())?;
+        growth.count = growth.count.saturating_add(1);
+        Ok(chunk)
+    }
+
+    /// Gives up chunks that are empty, of a few that it looks at, and any if there are too many.
+    fn make_room(&self, growth: &mut Growth) {
+        for _ in 0..LOOK_AT {
+            let found = self.chunks.first_from(growth.cursor);
+            let Some((place, chunk)) = found.or_else(|| self.chunks.first_from(0)) else {
+                return;
+            };
+            growth.cursor = place.wrapping_add(1);
+            if growth.count >= MAX_CHUNKS || chunk.is_empty() {
+                drop(chunk);
+                if self.chunks.remove(place).is_some() {
+                    growth.count = growth.count.saturating_sub(1);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn pieces(
+        &self,
+        at: u64,
+        len: usize,
+        write: bool,
+        mut f: impl FnMut(*mut u8, usize) -> Result,
+    ) -> Result {
+        let mut next = self.address(at, len as u64)?;
+        let mut left = len;
+        let guard = rcu::read_lock();
+        while left > 0 {
+            let chunk = self
+                .chunks
+                .get(self.place_of(next)?, &guard)
+                .ok_or(EAGAIN)?;
+            let offset = next % CHUNK_BYTES;
+            let piece = left.min(CHUNK_BYTES.wrapping_sub(offset));
+            chunk.pieces(offset, piece, write, &mut f)?;
+            next = next.wrapping_add(piece);
+            left = left.wrapping_sub(piece);
+        }
+        Ok(())
+    }
+}
+
+// SAFETY: A page of a chunk stays there while the chunk's lock is held, as it is during `f`. No word
+// is on two pages.
+unsafe impl Pages for OnDemand {
+    fn read_chunks(
+        &self,
+        at: u64,
+        len: usize,
+        mut f: impl FnMut(*const u8, usize) -> Result,
+    ) -> Result {
+        self.pieces(at, len, false, |address, len| f(address.cast_const(), len))
+    }
+
+    fn write_chunks(&self, at: u64, len: usize, f: impl FnMut(*mut u8, usize) -> Result) -> Result {
+        if !self.writable {
+            return Err(EFAULT);
+        }
+        self.pieces(at, len, true, f)
+    }
+}

@@ -1,0 +1,500 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What users in the kernel post, and what they poll.
+//!
+//! The lists that they post are C structures of theirs, which stay as they are during the call. A
+//! user in the kernel is trusted with what only it can know: that a pointer points to something. All
+//! that can be checked is.
+
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use core::slice;
+
+use kernel::prelude::*;
+
+use rdma_bindings as bindings;
+use roce::abi::{KernelCompletion, Sge};
+use roce::completion::Status;
+use roce::num::{Imm, Iova, Lkey, Qkey, Qpn, Rkey};
+use roce::wr::{AtomicOp, DatagramDest, LocalOp, Register, Remote, SendFlags, SendOp};
+
+use crate::object::Ah;
+use crate::ops::Operations;
+use crate::upcall::QpUpcall;
+
+/// A list of sends, in order.
+///
+/// # Invariants
+///
+/// `next` is null or a valid work request, whose list ends with null, for `'a`; `current` is the one
+/// that was returned last, or the first. Each is of the C type that goes with its opcode and, if
+/// `is_datagram`, with a queue pair for datagrams.
+pub struct SendList<'a, T: Operations> {
+    next: *const bindings::ib_send_wr,
+    current: *const bindings::ib_send_wr,
+    is_datagram: bool,
+    _list: PhantomData<(&'a bindings::ib_send_wr, T)>,
+}
+
+impl<'a, T: Operations> SendList<'a, T> {
+    /// # Safety
+    ///
+    /// As the invariants say.
+    pub(crate) unsafe fn new(first: *const bindings::ib_send_wr, is_datagram: bool) -> Self {
+        // INVARIANT: The caller promises it.
+        Self {
+            next: first,
+            current: first,
+            is_datagram,
+            _list: PhantomData,
+        }
+    }
+
+    /// The work request that was returned last, or the first.
+    pub(crate) fn current(&self) -> *const bindings::ib_send_wr {
+        self.current
+    }
+}
+
+impl<'a, T: Operations> Iterator for SendList<'a, T> {
+    type Item = SendWr<'a, T>;
+
+    fn next(&mut self) -> Option<SendWr<'a, T>> {
+        let raw = NonNull::new(self.next.cast_mut())?;
+        self.current = self.next;
+        // SAFETY: By the invariants it is valid.
+        self.next = unsafe { raw.as_ref() }.next;
+        // INVARIANT: As those of the list.
+        Some(SendWr {
+            raw,
+            is_datagram: self.is_datagram,
+            _list: PhantomData,
+        })
+    }
+}
+
+/// A send.
+///
+/// # Invariants
+///
+/// `raw` is valid for `'a` and of the C type that goes with its opcode and, if `is_datagram`, with a
+/// queue pair for datagrams.
+pub struct SendWr<'a, T: Operations> {
+    raw: NonNull<bindings::ib_send_wr>,
+    is_datagram: bool,
+    _list: PhantomData<(&'a bindings::ib_send_wr, T)>,
+}
+
+impl<'a, T: Operations> SendWr<'a, T> {
+    fn raw(&self) -> &'a bindings::ib_send_wr {
+        // SAFETY: By the invariants.
+        unsafe { self.raw.as_ref() }
+    }
+
+    /// The poster's name for it.
+    pub fn wr_id(&self) -> u64 {
+        // SAFETY: Both members of the union are 64 bits.
+        unsafe { self.raw().__bindgen_anon_1.wr_id }
+    }
+
+    /// What to do.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for what is not among it: what the kernel has no work request for, or ferroce does
+    /// not know.
+    pub fn op(&self) -> Result<SendOp> {
+        // SAFETY: Both members of the union are 32 bits.
+        let (imm, rkey) = unsafe {
+            let ex = self.raw().ex;
+            (Imm(ex.imm_data.to_ne_bytes()), Rkey(ex.invalidate_rkey))
+        };
+        Ok(match self.raw().opcode {
+            bindings::ib_wr_opcode_IB_WR_SEND => SendOp::Send { imm: None },
+            bindings::ib_wr_opcode_IB_WR_SEND_WITH_IMM => SendOp::Send { imm: Some(imm) },
+            bindings::ib_wr_opcode_IB_WR_SEND_WITH_INV => SendOp::SendInvalidate { rkey },
+            bindings::ib_wr_opcode_IB_WR_RDMA_WRITE => SendOp::Write {
+                remote: self.remote(),
+                imm: None,
+            },
+            bindings::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM => SendOp::Write {
+                remote: self.remote(),
+                imm: Some(imm),
+            },
+            bindings::ib_wr_opcode_IB_WR_RDMA_READ => SendOp::Read {
+                remote: self.remote(),
+            },
+            bindings::ib_wr_opcode_IB_WR_ATOMIC_WRITE => SendOp::AtomicWrite {
+                remote: self.remote(),
+            },
+            bindings::ib_wr_opcode_IB_WR_ATOMIC_CMP_AND_SWP => self.atomic(true),
+            bindings::ib_wr_opcode_IB_WR_ATOMIC_FETCH_AND_ADD => self.atomic(false),
+            bindings::ib_wr_opcode_IB_WR_LOCAL_INV => SendOp::Local(LocalOp::Invalidate { rkey }),
+            bindings::ib_wr_opcode_IB_WR_REG_MR => SendOp::Local(self.register()?),
+            _ => return Err(EINVAL),
+        })
+    }
+
+    /// The memory of the peer's that a READ or WRITE is for. Not to be called for anything else.
+    fn remote(&self) -> Remote {
+        // SAFETY: By the invariants a work request of such an opcode is of this type, which starts
+        // with what is common to all.
+        let raw = unsafe { self.raw.cast::<bindings::ib_rdma_wr>().as_ref() };
+        Remote {
+            iova: Iova(raw.remote_addr),
+            rkey: Rkey(raw.rkey),
+        }
+    }
+
+    /// An atomic. Not to be called for anything else.
+    fn atomic(&self, is_swap: bool) -> SendOp {
+        // SAFETY: As for `remote`.
+        let raw = unsafe { self.raw.cast::<bindings::ib_atomic_wr>().as_ref() };
+        let op = if is_swap {
+            AtomicOp::CompareSwap {
+                compare: raw.compare_add,
+                swap: raw.swap,
+            }
+        } else {
+            AtomicOp::FetchAdd {
+                add: raw.compare_add,
+            }
+        };
+        SendOp::Atomic {
+            remote: Remote {
+                iova: Iova(raw.remote_addr),
+                rkey: Rkey(raw.rkey),
+            },
+            op,
+        }
+    }
+
+    /// A registration. Not to be called for anything else.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is for another region than its key.
+    fn register(&self) -> Result<LocalOp> {
+        // SAFETY: As for `remote`.
+        let raw = unsafe { self.raw.cast::<bindings::ib_reg_wr>().as_ref() };
+        // SAFETY: The poster's region is valid.
+        let mr = unsafe { raw.mr.as_ref() }.ok_or(EINVAL)?;
+        if mr.lkey >> 8 != raw.key >> 8 {
+            return Err(EINVAL);
+        }
+        Ok(LocalOp::Register(Register {
+            key: Rkey(raw.key),
+            iova: Iova(mr.iova),
+            // CAST: A mask of bits.
+            access: raw.access as u32,
+        }))
+    }
+
+    /// How.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for flags that are not known.
+    pub fn flags(&self) -> Result<SendFlags> {
+        const KNOWN: i32 = bindings::ib_send_flags_IB_SEND_FENCE
+            | bindings::ib_send_flags_IB_SEND_SIGNALED
+            | bindings::ib_send_flags_IB_SEND_SOLICITED
+            | bindings::ib_send_flags_IB_SEND_INLINE;
+        if self.raw().send_flags & !KNOWN != 0 {
+            return Err(EINVAL);
+        }
+        Ok(SendFlags {
+            fence: self.has(bindings::ib_send_flags_IB_SEND_FENCE),
+            signaled: self.has(bindings::ib_send_flags_IB_SEND_SIGNALED),
+            solicited: self.has(bindings::ib_send_flags_IB_SEND_SOLICITED),
+        })
+    }
+
+    /// Whether what is sent is to be copied now.
+    pub fn is_inline(&self) -> bool {
+        self.has(bindings::ib_send_flags_IB_SEND_INLINE)
+    }
+
+    fn has(&self, flag: i32) -> bool {
+        self.raw().send_flags & flag != 0
+    }
+
+    /// It as a datagram; `None` for all other sends.
+    fn ud(&self) -> Option<&'a bindings::ib_ud_wr> {
+        let is_send = matches!(
+            self.raw().opcode,
+            bindings::ib_wr_opcode_IB_WR_SEND | bindings::ib_wr_opcode_IB_WR_SEND_WITH_IMM
+        );
+        // SAFETY: By the invariants a send of a queue pair for datagrams is of this type.
+        (self.is_datagram && is_send).then(|| unsafe { self.raw.cast().as_ref() })
+    }
+
+    /// Index of the P_Key of a datagram, for QP1; `None` for all other sends.
+    pub fn pkey_index(&self) -> Option<u16> {
+        Some(self.ud()?.pkey_index)
+    }
+
+    /// Where a datagram goes; `None` for all other sends.
+    pub fn datagram(&self) -> Option<(DatagramDest, &'a Ah<T>)> {
+        let raw = self.ud()?;
+        let ah = NonNull::new(raw.ah)?;
+        let dest = DatagramDest {
+            qpn: Qpn::new(raw.remote_qpn),
+            qkey: Qkey(raw.remote_qkey),
+        };
+        // SAFETY: The poster's address handle is one of the same device, and valid.
+        Some((dest, unsafe { Ah::from_raw(ah.as_ptr()) }))
+    }
+
+    /// Its memory.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a number of SGEs below 0 or, if there are some, without a list.
+    pub fn sges(&self) -> Result<SgList<'a>> {
+        let raw = self.raw();
+        // SAFETY: The poster's list is as long as it says, and valid as long as the work request.
+        unsafe { SgList::new(raw.sg_list, raw.num_sge) }
+    }
+
+    /// Copies what is sent inline to the start of `to`. Returns how much it is.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if it is longer, and as for [`sges`](Self::sges).
+    pub fn copy_inline(&self, to: &mut [u8]) -> Result<u32> {
+        let mut rest = to;
+        let mut total = 0u32;
+        for sge in self.sges()? {
+            let len = sge.length as usize;
+            if len == 0 {
+                continue;
+            }
+            let (place, after) = rest.split_at_mut_checked(len).ok_or(EINVAL)?;
+            // The keys of what is inline mean nothing; it is the CPU that reads it.
+            let from = sge.addr.0 as usize as *const u8;
+            // SAFETY: The poster has `len` bytes there, which is what it promises by a flag; there is
+            // room for as many. Whoever else may change them does not matter to the copy.
+            unsafe { bindings::copy_shared(place.as_mut_ptr().cast(), from.cast(), len) };
+            total = total.checked_add(sge.length).ok_or(EINVAL)?;
+            rest = after;
+        }
+        Ok(total)
+    }
+}
+
+/// The SGEs of a work request.
+#[derive(Clone)]
+pub struct SgList<'a>(slice::Iter<'a, bindings::ib_sge>);
+
+impl<'a> SgList<'a> {
+    /// # Safety
+    ///
+    /// `list` must be null or `count` elements that are valid for `'a`.
+    unsafe fn new(list: *const bindings::ib_sge, count: i32) -> Result<Self> {
+        let count = usize::try_from(count).map_err(|_| EINVAL)?;
+        if count == 0 {
+            return Ok(Self([].iter()));
+        }
+        if list.is_null() {
+            return Err(EINVAL);
+        }
+        // SAFETY: The caller promises it.
+        Ok(Self(unsafe { slice::from_raw_parts(list, count) }.iter()))
+    }
+
+    /// How many are left.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether none is left.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Iterator for SgList<'_> {
+    type Item = Sge;
+
+    fn next(&mut self) -> Option<Sge> {
+        let raw = self.0.next()?;
+        Some(Sge {
+            addr: Iova(raw.addr),
+            length: raw.length,
+            lkey: Lkey(raw.lkey),
+        })
+    }
+}
+
+/// A list of receives, in order.
+///
+/// # Invariants
+///
+/// `next` is null or a valid work request, whose list ends with null, for `'a`; `current` is the one
+/// that was returned last, or the first.
+pub struct RecvList<'a> {
+    next: *const bindings::ib_recv_wr,
+    current: *const bindings::ib_recv_wr,
+    _list: PhantomData<&'a bindings::ib_recv_wr>,
+}
+
+impl RecvList<'_> {
+    /// # Safety
+    ///
+    /// As the invariants say.
+    pub(crate) unsafe fn new(first: *const bindings::ib_recv_wr) -> Self {
+        // INVARIANT: The caller promises it.
+        Self {
+            next: first,
+            current: first,
+            _list: PhantomData,
+        }
+    }
+
+    /// The work request that was returned last, or the first.
+    pub(crate) fn current(&self) -> *const bindings::ib_recv_wr {
+        self.current
+    }
+}
+
+impl<'a> Iterator for RecvList<'a> {
+    type Item = RecvWr<'a>;
+
+    fn next(&mut self) -> Option<RecvWr<'a>> {
+        // SAFETY: By the invariants it is null or valid.
+        let raw: &'a _ = unsafe { self.next.as_ref() }?;
+        self.current = self.next;
+        self.next = raw.next;
+        Some(RecvWr(raw))
+    }
+}
+
+/// A receive.
+pub struct RecvWr<'a>(&'a bindings::ib_recv_wr);
+
+impl<'a> RecvWr<'a> {
+    /// The poster's name for it.
+    pub fn wr_id(&self) -> u64 {
+        // SAFETY: Both members of the union are 64 bits.
+        unsafe { self.0.__bindgen_anon_1.wr_id }
+    }
+
+    /// Its memory.
+    ///
+    /// # Errors
+    ///
+    /// As for [`SendWr::sges`].
+    pub fn sges(&self) -> Result<SgList<'a>> {
+        // SAFETY: The poster's list is as long as it says, and valid as long as the work request.
+        unsafe { SgList::new(self.0.sg_list, self.0.num_sge) }
+    }
+}
+
+/// Where a user in the kernel wants its completions.
+///
+/// # Invariants
+///
+/// `room` elements from `next` on may be written to, for `'a`.
+pub struct Completions<'a> {
+    next: *mut bindings::ib_wc,
+    room: usize,
+    filled: i32,
+    _wcs: PhantomData<&'a mut bindings::ib_wc>,
+}
+
+impl Completions<'_> {
+    /// # Safety
+    ///
+    /// `wcs` must be valid for writes of `count` elements during `'a`.
+    pub(crate) unsafe fn new(wcs: *mut bindings::ib_wc, count: i32) -> Self {
+        // INVARIANT: The caller promises it.
+        Self {
+            next: wcs,
+            room: usize::try_from(count).unwrap_or(0),
+            filled: 0,
+            _wcs: PhantomData,
+        }
+    }
+
+    /// How many were pushed.
+    pub(crate) fn filled(&self) -> i32 {
+        self.filled
+    }
+
+    /// Whether there is no room for one more.
+    pub fn is_full(&self) -> bool {
+        self.room == 0
+    }
+
+    /// Hands out one more, of the queue pair that `qp` tells the owner of. Nothing happens if there
+    /// is no room, or that queue pair is gone.
+    pub fn push(&mut self, completion: &KernelCompletion, qp: &QpUpcall) {
+        let (Some(left), Some(qp)) = (self.room.checked_sub(1), qp.object()) else {
+            return;
+        };
+        // SAFETY: A zeroed completion is a valid one.
+        let mut wc: bindings::ib_wc = unsafe { core::mem::zeroed() };
+        wc.__bindgen_anon_1.wr_id = completion.wr_id;
+        wc.status = completion.status as bindings::ib_wc_status;
+        wc.qp = qp.as_ptr();
+        if completion.status == Status::Success {
+            fill(&mut wc, completion);
+        }
+        // SAFETY: By the invariants there is room for one.
+        unsafe { self.next.write(wc) };
+        // INVARIANT: One less fits, behind the one just written.
+        self.next = self.next.wrapping_add(1);
+        self.room = left;
+        self.filled = self.filled.saturating_add(1);
+    }
+}
+
+/// What a completion says when all is well.
+fn fill(wc: &mut bindings::ib_wc, completion: &KernelCompletion) {
+    let mut flags = 0;
+    wc.opcode = completion.opcode;
+    wc.byte_len = completion.byte_len;
+    wc.src_qp = completion.src_qp.get();
+    wc.port_num = completion.port.into();
+    if let Some(imm) = completion.imm {
+        wc.ex.imm_data = u32::from_ne_bytes(imm.0);
+        flags |= bindings::ib_wc_flags_IB_WC_WITH_IMM;
+    } else if let Some(rkey) = completion.invalidated {
+        wc.ex.invalidate_rkey = rkey.0;
+        flags |= bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE;
+    }
+    if let Some(arrival) = completion.arrival {
+        flags |= bindings::ib_wc_flags_IB_WC_GRH;
+        flags |= bindings::ib_wc_flags_IB_WC_WITH_NETWORK_HDR_TYPE;
+        // CAST: Network types are below 8.
+        wc.network_hdr_type = if arrival.ipv6 {
+            bindings::rdma_network_type_RDMA_NETWORK_IPV6 as u8
+        } else {
+            bindings::rdma_network_type_RDMA_NETWORK_IPV4 as u8
+        };
+        if let Some(vlan) = arrival.vlan {
+            wc.vlan_id = vlan;
+            flags |= bindings::ib_wc_flags_IB_WC_WITH_VLAN;
+        }
+    }
+    // CAST: A mask of bits.
+    wc.wc_flags = flags as i32;
+}
+
+// The codes of the protocol are those of the core.
+static_assert!(Status::General as u32 == bindings::ib_wc_status_IB_WC_GENERAL_ERR);
+static_assert!(Status::MwBind as u32 == bindings::ib_wc_status_IB_WC_MW_BIND_ERR);
+static_assert!(
+    roce::completion::CompletionOp::Register as u32 == bindings::ib_wc_opcode_IB_WC_REG_MR
+);
+static_assert!(roce::completion::CompletionOp::Flush as u32 == bindings::ib_wc_opcode_IB_WC_FLUSH);
+static_assert!(
+    roce::completion::CompletionOp::LocalInvalidate as u32
+        == bindings::ib_wc_opcode_IB_WC_LOCAL_INV
+);
+static_assert!(roce::completion::CompletionOp::Recv as u32 == bindings::ib_wc_opcode_IB_WC_RECV);
+static_assert!(
+    roce::completion::CompletionOp::RecvRdmaWithImm as u32
+        == bindings::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM
+);

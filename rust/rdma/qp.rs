@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Attributes of queue pairs, as verbs pass them.
+
+use core::ptr::NonNull;
+
+use kernel::prelude::*;
+
+use rdma_bindings as bindings;
+use roce::num::{Mtu, Psn, Qkey, Qpn};
+use roce::qp::{Attr, Mask, State};
+
+use crate::ah::{AhAttr, AhInfo};
+use crate::errno::EOPNOTSUPP;
+use crate::object::{Cq, Srq};
+use crate::ops::Operations;
+
+/// What a queue pair transports by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum QpType {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+    /// The general services interface, QP1.
+    Gsi,
+}
+
+impl QpType {
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` for the other types.
+    pub(crate) fn from_raw(raw: bindings::ib_qp_type) -> Result<Self> {
+        match raw {
+            bindings::ib_qp_type_IB_QPT_RC => Ok(Self::Rc),
+            bindings::ib_qp_type_IB_QPT_UC => Ok(Self::Uc),
+            bindings::ib_qp_type_IB_QPT_UD => Ok(Self::Ud),
+            bindings::ib_qp_type_IB_QPT_GSI => Ok(Self::Gsi),
+            _ => Err(EOPNOTSUPP),
+        }
+    }
+
+    pub(crate) fn to_raw(self) -> bindings::ib_qp_type {
+        match self {
+            Self::Rc => bindings::ib_qp_type_IB_QPT_RC,
+            Self::Uc => bindings::ib_qp_type_IB_QPT_UC,
+            Self::Ud => bindings::ib_qp_type_IB_QPT_UD,
+            Self::Gsi => bindings::ib_qp_type_IB_QPT_GSI,
+        }
+    }
+}
+
+/// How large the queues of a queue pair are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QpCaps {
+    /// Work requests of the send queue.
+    pub max_send_wr: u32,
+    /// Work requests of the receive queue.
+    pub max_recv_wr: u32,
+    /// Scatter-gather elements of a send.
+    pub max_send_sge: u32,
+    /// Scatter-gather elements of a receive.
+    pub max_recv_sge: u32,
+    /// Bytes of a send that may be inline.
+    pub max_inline_data: u32,
+}
+
+impl QpCaps {
+    fn from_raw(raw: &bindings::ib_qp_cap) -> Self {
+        Self {
+            max_send_wr: raw.max_send_wr,
+            max_recv_wr: raw.max_recv_wr,
+            max_send_sge: raw.max_send_sge,
+            max_recv_sge: raw.max_recv_sge,
+            max_inline_data: raw.max_inline_data,
+        }
+    }
+
+    pub(crate) fn fill(&self, raw: &mut bindings::ib_qp_cap) {
+        raw.max_send_wr = self.max_send_wr;
+        raw.max_recv_wr = self.max_recv_wr;
+        raw.max_send_sge = self.max_send_sge;
+        raw.max_recv_sge = self.max_recv_sge;
+        raw.max_inline_data = self.max_inline_data;
+    }
+}
+
+/// What a queue pair is created with.
+pub struct QpInit<'a, T: Operations> {
+    /// What it transports by.
+    pub qp_type: QpType,
+    /// Where completions of sends go.
+    pub send_cq: &'a Cq<T>,
+    /// Where completions of receives go.
+    pub recv_cq: &'a Cq<T>,
+    /// How large the queues have to be at least; the driver writes how large they are.
+    pub caps: QpCaps,
+    /// All sends make completions, and not just those that ask for one.
+    pub sq_sig_all: bool,
+    /// Flags that the standard doesn't know; `enum ib_qp_create_flags`.
+    pub create_flags: u32,
+    /// The port, for QP1.
+    pub port: u32,
+    /// The shared receive queue that receives come from, if there is one.
+    pub srq: Option<&'a Srq<T>>,
+}
+
+impl<'a, T: Operations> QpInit<'a, T> {
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` for other types of queue pairs, `EINVAL` if a completion queue is missing.
+    ///
+    /// # Safety
+    ///
+    /// The queues must be null or created for a device of `T`, and alive for `'a`.
+    pub(crate) unsafe fn from_raw(raw: &bindings::ib_qp_init_attr) -> Result<Self> {
+        if raw.send_cq.is_null() || raw.recv_cq.is_null() {
+            return Err(EINVAL);
+        }
+        Ok(Self {
+            qp_type: QpType::from_raw(raw.qp_type)?,
+            // SAFETY: The caller promises it.
+            send_cq: unsafe { Cq::from_raw(raw.send_cq) },
+            // SAFETY: As above.
+            recv_cq: unsafe { Cq::from_raw(raw.recv_cq) },
+            caps: QpCaps::from_raw(&raw.cap),
+            sq_sig_all: raw.sq_sig_type == bindings::ib_sig_type_IB_SIGNAL_ALL_WR,
+            create_flags: raw.create_flags,
+            port: raw.port_num,
+            srq: NonNull::new(raw.srq)
+                // SAFETY: As above.
+                .map(|srq| unsafe { Srq::from_raw(srq.as_ptr()) }),
+        })
+    }
+}
+
+/// What is to be changed of a queue pair.
+///
+/// Its attributes are in `values`, unchecked, as far as `mask` names them; those that the core has
+/// to make sense of are beside it, where they are named.
+#[non_exhaustive]
+pub struct QpAttr<'a> {
+    /// Which attributes are to be changed.
+    pub mask: Mask,
+    /// The values of most of them.
+    pub values: Attr,
+    /// The state to go to.
+    pub state: Option<State>,
+    /// The state that the caller believes it to be in.
+    pub cur_state: Option<State>,
+    /// Raise an event when the send queue has drained.
+    pub en_sqd_async_notify: Option<bool>,
+    /// Index of the P_Key.
+    pub pkey_index: Option<u16>,
+    /// The port, from 1.
+    pub port: Option<u32>,
+    /// Where packets go.
+    pub av: Option<AhAttr<'a>>,
+}
+
+impl<'a> QpAttr<'a> {
+    /// What devices of RoCE have.
+    const SUPPORTED: u32 = bindings::ib_qp_attr_mask_IB_QP_ATTR_STANDARD_BITS
+        & !bindings::ib_qp_attr_mask_IB_QP_ALT_PATH
+        & !bindings::ib_qp_attr_mask_IB_QP_PATH_MIG_STATE
+        & !bindings::ib_qp_attr_mask_IB_QP_CAP;
+
+    /// # Errors
+    ///
+    /// `EINVAL` if a state or address vector is none, `EOPNOTSUPP` for attributes that the standard
+    /// doesn't know, and for alternate paths and new sizes, which devices of RoCE don't have.
+    ///
+    /// # Safety
+    ///
+    /// If `mask` says that there is an address vector, its GID attribute must be held for `'a`.
+    pub(crate) unsafe fn from_raw(raw: &'a bindings::ib_qp_attr, mask: u32) -> Result<Self> {
+        if mask & !Self::SUPPORTED != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        let has = |bit: u32| mask & bit != 0;
+        let state = |raw| State::from_code(raw).ok_or(EINVAL);
+        let av = has(bindings::ib_qp_attr_mask_IB_QP_AV)
+            // SAFETY: The caller promises that the GID attribute is held.
+            .then(|| unsafe { AhAttr::new(&raw.ah_attr) })
+            .transpose()?;
+        Ok(Self {
+            mask: Mask(mask),
+            values: Attr {
+                path_mtu: raw.path_mtu,
+                rq_psn: raw.rq_psn,
+                sq_psn: raw.sq_psn,
+                dest_qp_num: raw.dest_qp_num,
+                qkey: raw.qkey,
+                // CAST: A mask of bits.
+                qp_access_flags: raw.qp_access_flags as u32,
+                max_rd_atomic: raw.max_rd_atomic,
+                max_dest_rd_atomic: raw.max_dest_rd_atomic,
+                min_rnr_timer: raw.min_rnr_timer,
+                timeout: raw.timeout,
+                retry_cnt: raw.retry_cnt,
+                rnr_retry: raw.rnr_retry,
+            },
+            state: has(bindings::ib_qp_attr_mask_IB_QP_STATE)
+                .then(|| state(raw.qp_state))
+                .transpose()?,
+            cur_state: has(bindings::ib_qp_attr_mask_IB_QP_CUR_STATE)
+                .then(|| state(raw.cur_qp_state))
+                .transpose()?,
+            en_sqd_async_notify: has(bindings::ib_qp_attr_mask_IB_QP_EN_SQD_ASYNC_NOTIFY)
+                .then_some(raw.en_sqd_async_notify != 0),
+            pkey_index: has(bindings::ib_qp_attr_mask_IB_QP_PKEY_INDEX).then_some(raw.pkey_index),
+            port: has(bindings::ib_qp_attr_mask_IB_QP_PORT).then_some(raw.port_num),
+            av,
+        })
+    }
+
+    /// The state that the queue pair is to go to from `current`, which may be the same.
+    ///
+    /// Checks that the standard allows the transition for that type, and that the attributes are
+    /// those that it requires and no others than it allows. Any context; to be called under the
+    /// lock that guards the state.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the transition or the attributes are not allowed, or if the caller believed it
+    /// in a state other than `current`.
+    pub fn transition(&self, current: State, qp_type: QpType) -> Result<State> {
+        if self.cur_state.is_some_and(|believed| believed != current) {
+            return Err(EINVAL);
+        }
+        let next = self.state.unwrap_or(current);
+        // SAFETY: A pure function of values that are each in the range of its tables.
+        let is_ok = unsafe {
+            bindings::ib_modify_qp_is_ok(
+                current as bindings::ib_qp_state,
+                next as bindings::ib_qp_state,
+                qp_type.to_raw(),
+                self.mask.0,
+            )
+        };
+        if is_ok {
+            Ok(next)
+        } else {
+            Err(EINVAL)
+        }
+    }
+}
+
+// The codes of the protocol are those of the core.
+static_assert!(State::Reset as u32 == bindings::ib_qp_state_IB_QPS_RESET);
+static_assert!(State::Init as u32 == bindings::ib_qp_state_IB_QPS_INIT);
+static_assert!(State::Rtr as u32 == bindings::ib_qp_state_IB_QPS_RTR);
+static_assert!(State::Rts as u32 == bindings::ib_qp_state_IB_QPS_RTS);
+static_assert!(State::Sqd as u32 == bindings::ib_qp_state_IB_QPS_SQD);
+static_assert!(State::Sqe as u32 == bindings::ib_qp_state_IB_QPS_SQE);
+static_assert!(State::Err as u32 == bindings::ib_qp_state_IB_QPS_ERR);
+static_assert!(Mask::AV.0 == bindings::ib_qp_attr_mask_IB_QP_AV);
+static_assert!(Mask::QKEY.0 == bindings::ib_qp_attr_mask_IB_QP_QKEY);
+static_assert!(Mask::PATH_MTU.0 == bindings::ib_qp_attr_mask_IB_QP_PATH_MTU);
+static_assert!(Mask::TIMEOUT.0 == bindings::ib_qp_attr_mask_IB_QP_TIMEOUT);
+static_assert!(Mask::RETRY_CNT.0 == bindings::ib_qp_attr_mask_IB_QP_RETRY_CNT);
+static_assert!(Mask::RNR_RETRY.0 == bindings::ib_qp_attr_mask_IB_QP_RNR_RETRY);
+static_assert!(Mask::RQ_PSN.0 == bindings::ib_qp_attr_mask_IB_QP_RQ_PSN);
+static_assert!(Mask::SQ_PSN.0 == bindings::ib_qp_attr_mask_IB_QP_SQ_PSN);
+static_assert!(Mask::DEST_QPN.0 == bindings::ib_qp_attr_mask_IB_QP_DEST_QPN);
+static_assert!(Mask::ACCESS_FLAGS.0 == bindings::ib_qp_attr_mask_IB_QP_ACCESS_FLAGS);
+static_assert!(Mask::MAX_QP_RD_ATOMIC.0 == bindings::ib_qp_attr_mask_IB_QP_MAX_QP_RD_ATOMIC);
+static_assert!(Mask::MAX_DEST_RD_ATOMIC.0 == bindings::ib_qp_attr_mask_IB_QP_MAX_DEST_RD_ATOMIC);
+static_assert!(Mask::MIN_RNR_TIMER.0 == bindings::ib_qp_attr_mask_IB_QP_MIN_RNR_TIMER);
+
+/// The attributes of a queue pair, for a query.
+#[derive(Clone, Copy, Debug)]
+pub struct QpInfo {
+    /// Its state.
+    pub state: State,
+    /// Whether the send queue drains and is not drained yet.
+    pub sq_draining: bool,
+    /// The largest payload of a packet, once it is known.
+    pub path_mtu: Option<Mtu>,
+    /// The Q_Key.
+    pub qkey: Qkey,
+    /// The next PSN to receive.
+    pub rq_psn: Psn,
+    /// The next PSN to send.
+    pub sq_psn: Psn,
+    /// The peer's queue pair.
+    pub dest_qp_num: Qpn,
+    /// What peers may do; `enum ib_access_flags`.
+    pub access: u32,
+    /// How large the queues are.
+    pub caps: QpCaps,
+    /// Where packets go, once it is known.
+    pub av: Option<AhInfo>,
+    /// Index of the P_Key.
+    pub pkey_index: u16,
+    /// Whether an event is raised when the send queue has drained.
+    pub en_sqd_async_notify: bool,
+    /// READs and atomics that we may have outstanding.
+    pub max_rd_atomic: u8,
+    /// READs and atomics that the peer may have outstanding.
+    pub max_dest_rd_atomic: u8,
+    /// Code of the timer in our RNR NAKs.
+    pub min_rnr_timer: u8,
+    /// The port.
+    pub port: u32,
+    /// Code of the local ACK timeout.
+    pub timeout: u8,
+    /// How often to try again when the peer is silent or misses a packet.
+    pub retry_cnt: u8,
+    /// How often to try again when the peer is not ready.
+    pub rnr_retry: u8,
+    /// All sends make completions.
+    pub sq_sig_all: bool,
+}
+
+impl QpInfo {
+    pub(crate) fn to_raw(self) -> bindings::ib_qp_attr {
+        // SAFETY: A zeroed attribute is a valid one.
+        let mut raw: bindings::ib_qp_attr = unsafe { core::mem::zeroed() };
+        raw.qp_state = self.state as bindings::ib_qp_state;
+        raw.cur_qp_state = self.state as bindings::ib_qp_state;
+        raw.path_mtu = self.path_mtu.map_or(0, Mtu::code);
+        raw.path_mig_state = bindings::ib_mig_state_IB_MIG_MIGRATED;
+        raw.qkey = self.qkey.0;
+        raw.rq_psn = self.rq_psn.get();
+        raw.sq_psn = self.sq_psn.get();
+        raw.dest_qp_num = self.dest_qp_num.get();
+        // CAST: The flags of the core are 30 bits.
+        raw.qp_access_flags = self.access as i32;
+        self.caps.fill(&mut raw.cap);
+        if let Some(av) = self.av {
+            raw.ah_attr = av.to_raw();
+        }
+        raw.pkey_index = self.pkey_index;
+        raw.en_sqd_async_notify = self.en_sqd_async_notify.into();
+        raw.sq_draining = self.sq_draining.into();
+        raw.max_rd_atomic = self.max_rd_atomic;
+        raw.max_dest_rd_atomic = self.max_dest_rd_atomic;
+        raw.min_rnr_timer = self.min_rnr_timer;
+        raw.port_num = self.port;
+        raw.timeout = self.timeout;
+        raw.retry_cnt = self.retry_cnt;
+        raw.rnr_retry = self.rnr_retry;
+        raw
+    }
+}

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Locks that keep bottom halves out, evidence of read sides, and a place for global state.
+//!
+//! Received packets, timers and freed frames arrive in softirq context. What they share with
+//! process context is guarded by a [`BhSpinLock`]: a plain spinlock would deadlock when the softirq
+//! interrupts its holder on the same CPU. Some verbs may be called by the kernel in any context,
+//! with interrupts disabled for one: what these take is an [`IrqSpinLock`].
+
+use core::marker::PhantomData;
+use core::ptr;
+
+use kernel::prelude::*;
+use kernel::sync::atomic::{Acquire, Atomic, Full};
+use kernel::sync::lock::{Backend, Guard, Lock};
+use kernel::sync::{rcu, Arc};
+use kernel::types::NotThreadSafe;
+
+use rdma_bindings as bindings;
+
+/// Creates a [`BhSpinLock`] initialiser with a lock class of its own, and the given name if any.
+#[macro_export]
+macro_rules! new_bh_spinlock {
+    ($inner:expr $(, $name:literal)? $(,)?) => {
+        $crate::sync::BhSpinLock::new(
+            $inner, ::kernel::optional_name!($($name)?), ::kernel::static_lock_class!())
+    };
+}
+pub use new_bh_spinlock;
+
+/// A spinlock that disables bottom halves while it is held.
+///
+/// For process and softirq context. Its holder must not sleep.
+pub type BhSpinLock<T> = Lock<T, BhSpinLockBackend>;
+
+/// What a locked [`BhSpinLock`] gives.
+pub type BhSpinLockGuard<'a, T> = Guard<'a, T, BhSpinLockBackend>;
+
+/// A kernel `spinlock_t`, locked with bottom halves disabled.
+pub struct BhSpinLockBackend;
+
+// SAFETY: A `spinlock_t` gives mutual exclusion; `relock` is the default, which calls `lock`.
+unsafe impl Backend for BhSpinLockBackend {
+    type State = kernel::bindings::spinlock_t;
+    type GuardState = ();
+
+    #[inline]
+    unsafe fn init(
+        ptr: *mut Self::State,
+        name: *const kernel::ffi::c_char,
+        key: *mut kernel::bindings::lock_class_key,
+    ) {
+        // SAFETY: `ptr` is valid for writes, `name` and `key` are valid for ever.
+        unsafe { kernel::bindings::__spin_lock_init(ptr, name, key) }
+    }
+
+    #[inline]
+    unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState {
+        // SAFETY: `ptr` was initialised.
+        unsafe { bindings::spin_lock_bh(ptr) }
+    }
+
+    #[inline]
+    unsafe fn unlock(ptr: *mut Self::State, _guard_state: &Self::GuardState) {
+        // SAFETY: The caller owns the lock.
+        unsafe { bindings::spin_unlock_bh(ptr) }
+    }
+
+    #[inline]
+    unsafe fn try_lock(ptr: *mut Self::State) -> Option<Self::GuardState> {
+        // SAFETY: `ptr` was initialised.
+        (unsafe { bindings::spin_trylock_bh(ptr) } != 0).then_some(())
+    }
+
+    #[inline]
+    unsafe fn assert_is_held(ptr: *mut Self::State) {
+        // SAFETY: `ptr` was initialised.
+        unsafe { kernel::bindings::spin_assert_is_held(ptr) }
+    }
+}
+
+/// Creates an [`IrqSpinLock`] initialiser with a lock class of its own, and the given name if any.
+#[macro_export]
+macro_rules! new_irq_spinlock {
+    ($inner:expr $(, $name:literal)? $(,)?) => {
+        $crate::sync::IrqSpinLock::new(
+            $inner, ::kernel::optional_name!($($name)?), ::kernel::static_lock_class!())
+    };
+}
+pub use new_irq_spinlock;
+
+/// A spinlock that disables interrupts while it is held, and leaves them as they were.
+///
+/// For every context. Its holder must not sleep, nor take a [`BhSpinLock`].
+pub type IrqSpinLock<T> = Lock<T, IrqSpinLockBackend>;
+
+/// A kernel `spinlock_t`, locked with interrupts disabled.
+pub struct IrqSpinLockBackend;
+
+// SAFETY: A `spinlock_t` gives mutual exclusion; `relock` is the default, which calls `lock`.
+unsafe impl Backend for IrqSpinLockBackend {
+    type State = kernel::bindings::spinlock_t;
+    /// The flags of the CPU before.
+    type GuardState = usize;
+
+    #[inline]
+    unsafe fn init(
+        ptr: *mut Self::State,
+        name: *const kernel::ffi::c_char,
+        key: *mut kernel::bindings::lock_class_key,
+    ) {
+        // SAFETY: `ptr` is valid for writes, `name` and `key` are valid for ever.
+        unsafe { kernel::bindings::__spin_lock_init(ptr, name, key) }
+    }
+
+    #[inline]
+    unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState {
+        // SAFETY: `ptr` was initialised.
+        unsafe { bindings::spin_lock_irqsave(ptr) }
+    }
+
+    #[inline]
+    unsafe fn unlock(ptr: *mut Self::State, guard_state: &Self::GuardState) {
+        // SAFETY: The caller owns the lock, and got the flags by taking it.
+        unsafe { bindings::spin_unlock_irqrestore(ptr, *guard_state) }
+    }
+
+    #[inline]
+    unsafe fn try_lock(ptr: *mut Self::State) -> Option<Self::GuardState> {
+        let mut flags = 0;
+        // SAFETY: `ptr` was initialised.
+        unsafe { bindings::spin_trylock_irqsave(ptr, &mut flags) }.then_some(flags)
+    }
+
+    #[inline]
+    unsafe fn assert_is_held(ptr: *mut Self::State) {
+        // SAFETY: `ptr` was initialised.
+        unsafe { kernel::bindings::spin_assert_is_held(ptr) }
+    }
+}
+
+/// Whether a [`BhSpinLock`] may be taken here: in process and softirq context, with interrupts
+/// enabled.
+#[inline]
+pub fn may_disable_bh() -> bool {
+    // SAFETY: Callable in any context.
+    unsafe { bindings::may_disable_bh() }
+}
+
+/// Bottom halves are disabled on this CPU.
+///
+/// That is a read side of RCU too. Nothing may sleep as long as it exists.
+///
+/// # Invariants
+///
+/// Bottom halves are disabled as long as an instance exists, and it does not leave its thread.
+pub struct BhDisabled(NotThreadSafe);
+
+impl BhDisabled {
+    /// Disables bottom halves. Nests. Process and softirq context.
+    #[inline]
+    pub fn new() -> Self {
+        // SAFETY: Callable in process and softirq context.
+        unsafe { bindings::local_bh_disable() };
+        // INVARIANT: Disabled just now; enabled again by drop alone.
+        Self(NotThreadSafe::default())
+    }
+
+    /// Speaks for a context in which bottom halves are disabled already.
+    ///
+    /// # Safety
+    ///
+    /// They must stay disabled as long as the result exists, and it must never be dropped, since
+    /// that would enable them.
+    #[inline]
+    pub(crate) unsafe fn assume() -> core::mem::ManuallyDrop<Self> {
+        // INVARIANT: By the safety requirements.
+        core::mem::ManuallyDrop::new(Self(NotThreadSafe::default()))
+    }
+}
+
+impl Default for BhDisabled {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for BhDisabled {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: They were disabled by `new`.
+        unsafe { bindings::local_bh_enable() };
+    }
+}
+
+/// Evidence of a read-side critical section of RCU.
+///
+/// # Safety
+///
+/// As long as an instance exists, the thread that it is confined to is in such a section.
+pub unsafe trait ReadSide {}
+
+// SAFETY: By its invariants the guard holds the read side.
+unsafe impl ReadSide for rcu::Guard {}
+
+// SAFETY: A region with bottom halves disabled is a read side of RCU.
+unsafe impl ReadSide for BhDisabled {}
+
+// SAFETY: The holder of the lock has bottom halves disabled.
+unsafe impl<T: ?Sized> ReadSide for BhSpinLockGuard<'_, T> {}
+
+/// A place for one shared object that callbacks without an argument of their own find.
+///
+/// For a `static`: the driver's state is [installed](Self::install) when the module is loaded and
+/// removed when the guard is dropped; in between anybody can [get](Self::get) it.
+///
+/// # Invariants
+///
+/// `ptr` is null or came from `Arc::into_raw`, whose reference count it owns. A pointer that was
+/// taken out stays valid for one more grace period of RCU.
+pub struct Global<T> {
+    ptr: Atomic<*mut T>,
+    _p: PhantomData<Arc<T>>,
+}
+
+// SAFETY: It gives out clones of an `Arc<T>`, which needs `T: Send + Sync`.
+unsafe impl<T: Send + Sync> Sync for Global<T> {}
+
+impl<T: Send + Sync + 'static> Global<T> {
+    /// An empty place.
+    #[allow(clippy::new_without_default)]
+    pub const fn new() -> Self {
+        // INVARIANT: Null.
+        Self {
+            ptr: Atomic::new(ptr::null_mut()),
+            _p: PhantomData,
+        }
+    }
+
+    /// Puts `value` there until the guard is dropped.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` when there is something already.
+    pub fn install(&'static self, value: Arc<T>) -> Result<GlobalGuard<T>> {
+        let new = Arc::into_raw(value).cast_mut();
+        // INVARIANT: `new` came from `Arc::into_raw`; when it is stored its count goes along.
+        if self.ptr.cmpxchg(ptr::null_mut(), new, Full).is_ok() {
+            return Ok(GlobalGuard(self));
+        }
+        // SAFETY: `new` came from `Arc::into_raw` above and was not stored.
+        drop(unsafe { Arc::from_raw(new) });
+        Err(EBUSY)
+    }
+
+    /// What is installed, if anything. Process and softirq context.
+    pub fn get(&self) -> Option<Arc<T>> {
+        let _rcu = rcu::read_lock();
+        let ptr = self.ptr.load(Acquire);
+        if ptr.is_null() {
+            return None;
+        }
+        // SAFETY: By the type invariants the pointer came from `Arc::into_raw`, and its count is
+        // not given back before a grace period that ends after this read side does.
+        let borrowed = unsafe { kernel::sync::ArcBorrow::from_raw(ptr) };
+        Some(borrowed.into())
+    }
+}
+
+/// Keeps a [`Global`] filled.
+///
+/// Dropping it empties the place; sleeps for a grace period of RCU.
+pub struct GlobalGuard<T: Send + Sync + 'static>(&'static Global<T>);
+
+impl<T: Send + Sync + 'static> Drop for GlobalGuard<T> {
+    fn drop(&mut self) {
+        let ptr = self.0.ptr.xchg(ptr::null_mut(), Full);
+        // SAFETY: Process context, as documented.
+        unsafe { kernel::bindings::synchronize_rcu() };
+        // SAFETY: There is one guard for one `Arc::into_raw`, and whoever read the pointer before
+        // it was taken out is done with it.
+        drop(unsafe { Arc::from_raw(ptr) });
+    }
+}

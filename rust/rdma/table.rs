@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tables from numbers to objects, read without locks or shared reference counts.
+//!
+//! A received packet names its queue pair, and a work request its memory region, by a number. The
+//! lookup is an RCU read: what it returns is borrowed for the read side at hand and costs no atomic
+//! operation on memory that CPUs share. To keep that sound, the table's own reference to an object
+//! is given up only a grace period after its removal, in process context, so that dropping it may
+//! sleep.
+
+use core::cell::UnsafeCell;
+use core::marker::{PhantomData, PhantomPinned};
+use core::ops::RangeInclusive;
+use core::pin::Pin;
+use core::ptr;
+use core::ptr::NonNull;
+
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::sync::{rcu, Arc, ArcBorrow, CondVar};
+use kernel::types::Opaque;
+use kernel::{bindings, new_condvar};
+
+use rdma_bindings as helpers;
+
+use crate::module::Hold;
+use crate::new_bh_spinlock;
+use crate::sync::{BhSpinLock, ReadSide};
+
+/// A table of `T`, each under a number of its own.
+///
+/// What it takes to hold an object is charged to the memory control group of whoever puts it in.
+///
+/// # Invariants
+///
+/// `xa` holds pointers to [`Entry<T>`] that came from [`KBox`], or reserved places. An entry that
+/// is taken out is freed a grace period of RCU later.
+#[pin_data(PinnedDrop)]
+pub struct IdTable<T: Send + Sync + 'static> {
+    #[pin]
+    xa: Opaque<bindings::xarray>,
+    /// Where the search for a free number goes on. Accessed with the lock of `xa` held.
+    next: UnsafeCell<u32>,
+    leaving: Arc<Leaving>,
+    #[pin]
+    _pin: PhantomPinned,
+    _p: PhantomData<Arc<T>>,
+}
+
+// SAFETY: The table owns and gives out `Arc<T>`s.
+unsafe impl<T: Send + Sync + 'static> Send for IdTable<T> {}
+// SAFETY: As above; changes are made with the lock of `xa` held, lookups under RCU.
+unsafe impl<T: Send + Sync + 'static> Sync for IdTable<T> {}
+
+/// Entries that were taken out of a table and not freed yet.
+#[pin_data]
+struct Leaving {
+    #[pin]
+    count: BhSpinLock<usize>,
+    #[pin]
+    none: CondVar,
+}
+
+/// What a table holds for a number.
+#[repr(C)]
+struct Entry<T: Send + Sync + 'static> {
+    rcu_work: Opaque<bindings::rcu_work>,
+    object: Arc<T>,
+    leaving: Arc<Leaving>,
+    // Last: given back when all else is done.
+    _hold: Hold,
+}
+
+impl<T: Send + Sync + 'static> Entry<T> {
+    /// Frees `this` a grace period later, in process context.
+    ///
+    /// # Safety
+    ///
+    /// `this` must come from [`KBox::into_raw`] and be reachable by nobody but readers under RCU.
+    unsafe fn retire(this: NonNull<Self>) {
+        // SAFETY: The entry is valid until it is freed below, after `queue_rcu_work`.
+        let entry = unsafe { this.as_ref() };
+        entry.leaving.entered();
+        // SAFETY: The work is not queued yet: an entry retires once. It stays valid until it runs.
+        unsafe {
+            helpers::init_rcu_work(entry.rcu_work.get(), Some(Self::free));
+            bindings::queue_rcu_work(bindings::system_dfl_wq, entry.rcu_work.get());
+        }
+    }
+
+    /// # Safety
+    ///
+    /// For the kernel to call, on the work that [`retire`](Self::retire) queued.
+    unsafe extern "C" fn free(work: *mut bindings::work_struct) {
+        // SAFETY: `work` is the one in the `rcu_work` that `retire` queued, the first field of an
+        // entry (`repr(C)`).
+        let entry = unsafe { kernel::container_of!(work, bindings::rcu_work, work) }.cast::<Self>();
+        // SAFETY: The entry came from `KBox::into_raw`, and the grace period is over.
+        let entry = unsafe { KBox::from_raw(entry) };
+        let Self {
+            object,
+            leaving,
+            _hold,
+            ..
+        } = KBox::into_inner(entry);
+        drop(object);
+        leaving.left();
+    }
+}
+
+impl Leaving {
+    fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                count <- new_bh_spinlock!(0, "IdTable::leaving"),
+                none <- new_condvar!("IdTable::flush"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    fn entered(&self) {
+        let mut count = self.count.lock();
+        *count = count.saturating_add(1);
+    }
+
+    fn left(&self) {
+        let mut count = self.count.lock();
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            self.none.notify_all();
+        }
+    }
+}
+
+impl<T: Send + Sync + 'static> IdTable<T> {
+    /// An empty table. May sleep.
+    pub fn new() -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            xa <- Opaque::ffi_init(|xa| {
+                // SAFETY: `xa` is valid for writes.
+                unsafe {
+                    bindings::xa_init_flags(
+                        xa,
+                        bindings::XA_FLAGS_ALLOC
+                            | bindings::xa_lock_type_XA_LOCK_BH
+                            | helpers::FERROCE_XA_FLAGS_ACCOUNT,
+                    )
+                }
+            }),
+            next: UnsafeCell::new(0),
+            leaving: Leaving::new()?,
+            _pin: PhantomPinned,
+            _p: PhantomData,
+        })
+    }
+
+    /// Reserves a free number of `range`, going round so that a number is not used again soon.
+    ///
+    /// May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` when all of `range` are in use, `ENOMEM`.
+    pub fn reserve(&self, range: RangeInclusive<u32>) -> Result<Reservation<'_, T>> {
+        let mut id = 0;
+        let limit = bindings::xa_limit {
+            min: *range.start(),
+            max: *range.end(),
+        };
+        // SAFETY: The table is valid. `next` is accessed with the lock held, which the call takes.
+        let ret = unsafe {
+            helpers::xa_alloc_cyclic_bh(
+                self.xa.get(),
+                &mut id,
+                ptr::null_mut(),
+                limit,
+                self.next.get(),
+                bindings::GFP_KERNEL_ACCOUNT,
+            )
+        };
+        // 1 says that the search began anew.
+        if ret < 0 {
+            to_result(ret)?;
+        }
+        Ok(Reservation { table: self, id })
+    }
+
+    /// Reserves the number `id`.
+    ///
+    /// May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` when it is in use, `ENOMEM`.
+    pub fn reserve_at(&self, id: u32) -> Result<Reservation<'_, T>> {
+        // SAFETY: The table is valid. To insert null is to reserve.
+        to_result(unsafe {
+            helpers::xa_insert_bh(
+                self.xa.get(),
+                id as usize,
+                ptr::null_mut(),
+                bindings::GFP_KERNEL_ACCOUNT,
+            )
+        })?;
+        Ok(Reservation { table: self, id })
+    }
+
+    /// Puts `object` under a free number of `range`, for an object that need not know it.
+    ///
+    /// See [`reserve`](Self::reserve) and [`Reservation::publish`].
+    pub fn alloc(&self, range: RangeInclusive<u32>, object: Arc<T>) -> Result<u32> {
+        let reservation = self.reserve(range)?;
+        let id = reservation.id();
+        reservation.publish(object)?;
+        Ok(id)
+    }
+
+    /// Looks `id` up. What is found can be used as long as the read side lasts. Any context.
+    #[inline]
+    pub fn get<'g>(&self, id: u32, _guard: &'g impl ReadSide) -> Option<ArcBorrow<'g, T>> {
+        // SAFETY: The table is valid.
+        let entry = unsafe { bindings::xa_load(self.xa.get(), id as usize) }.cast::<Entry<T>>();
+        if entry.is_null() {
+            return None;
+        }
+        // SAFETY: By the type invariants it is an entry that was there in the read side which
+        // `_guard` proves, so it is not freed before that ends.
+        let object: *const Arc<T> = unsafe { ptr::addr_of!((*entry).object) };
+        // SAFETY: The entry owns a reference as long as it exists, and it exists for `'g`.
+        Some(unsafe { ArcBorrow::from_raw(Arc::as_ptr(&*object)) })
+    }
+
+    /// Takes `id` out. Process and softirq context.
+    ///
+    /// Readers that found it before go on using it; the table's own reference is dropped later, in
+    /// process context. `None` when nothing was there.
+    pub fn remove(&self, id: u32) -> Option<Arc<T>> {
+        let entry = self.erase_entry(id)?;
+        // SAFETY: It was there until now, and is freed by `retire` alone.
+        let object = unsafe { entry.as_ref() }.object.clone();
+        // SAFETY: It came from `KBox::into_raw` and was taken out just now.
+        unsafe { Entry::retire(entry) };
+        Some(object)
+    }
+
+    /// Empties the place of `id` if there is an entry; a reservation stays.
+    fn erase_entry(&self, id: u32) -> Option<NonNull<Entry<T>>> {
+        // SAFETY: The table is valid. The lock is released below.
+        unsafe { helpers::xa_lock_bh(self.xa.get()) };
+        // SAFETY: The table is valid. A reserved place reads as null.
+        let entry = NonNull::new(unsafe { bindings::xa_load(self.xa.get(), id as usize) });
+        if entry.is_some() {
+            // SAFETY: The table is valid and locked.
+            unsafe { bindings::__xa_erase(self.xa.get(), id as usize) };
+        }
+        // SAFETY: Locked above.
+        unsafe { helpers::xa_unlock_bh(self.xa.get()) };
+        entry.map(NonNull::cast)
+    }
+
+    /// Calls `visit` for each number in use, in order. It may sleep.
+    ///
+    /// What is put in or taken out meanwhile is met or not.
+    pub fn for_each(&self, mut visit: impl FnMut(u32, ArcBorrow<'_, T>)) {
+        let mut next = Some(0);
+        while let Some((id, object)) = next.and_then(|from| self.first_from(from)) {
+            visit(id, object.as_arc_borrow());
+            next = id.checked_add(1);
+        }
+    }
+
+    /// The first number in use from `from` on, and what is under it. Any context.
+    pub fn first_from(&self, from: u32) -> Option<(u32, Arc<T>)> {
+        let mut index = from as usize;
+        let _rcu = rcu::read_lock();
+        // SAFETY: The table is valid.
+        let entry = unsafe {
+            bindings::xa_find(
+                self.xa.get(),
+                &mut index,
+                u32::MAX as usize,
+                bindings::XA_PRESENT,
+            )
+        };
+        let entry = NonNull::new(entry.cast::<Entry<T>>())?;
+        // SAFETY: It was there in this read side, so it is not freed before that ends.
+        let object = unsafe { entry.as_ref() }.object.clone();
+        Some((index as u32, object))
+    }
+
+    /// Waits until the table has given up its references to all that was removed before. Sleeps.
+    ///
+    /// Must not be called where an object of the table is dropped.
+    pub fn flush(&self) {
+        let mut count = self.leaving.count.lock();
+        while *count != 0 {
+            self.leaving.none.wait(&mut count);
+        }
+    }
+}
+
+#[pinned_drop]
+impl<T: Send + Sync + 'static> PinnedDrop for IdTable<T> {
+    fn drop(self: Pin<&mut Self>) {
+        let mut next = Some(0);
+        while let Some((id, object)) = next.and_then(|from| self.first_from(from)) {
+            // Not the last reference: the table's own goes later, in process context.
+            drop(object);
+            self.remove(id);
+            next = id.checked_add(1);
+        }
+        // SAFETY: The table is valid and used no longer.
+        unsafe { bindings::xa_destroy(self.xa.get()) };
+    }
+}
+
+/// A number that is taken, with nothing under it yet: lookups do not find it.
+///
+/// Dropping it makes the number free again.
+///
+/// # Invariants
+///
+/// `id` is reserved in `table`, and this is its only reservation.
+#[must_use = "a reservation that is dropped is given back"]
+pub struct Reservation<'a, T: Send + Sync + 'static> {
+    table: &'a IdTable<T>,
+    id: u32,
+}
+
+impl<T: Send + Sync + 'static> Reservation<'_, T> {
+    /// The number.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Puts `object` under the number; lookups find it from now on.
+    ///
+    /// May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `ENODEV` when the module is being unloaded. The number is free again then.
+    pub fn publish(self, object: Arc<T>) -> Result {
+        let entry = KBox::new(
+            Entry {
+                rcu_work: Opaque::zeroed(),
+                object,
+                leaving: self.table.leaving.clone(),
+                _hold: Hold::new()?,
+            },
+            GFP_KERNEL_ACCOUNT,
+        )?;
+        let entry = KBox::into_raw(entry);
+        // SAFETY: The table is valid. What is stored is an entry, as its invariants have it.
+        let old = unsafe {
+            helpers::xa_store_bh(
+                self.table.xa.get(),
+                self.id as usize,
+                entry.cast(),
+                bindings::GFP_KERNEL_ACCOUNT,
+            )
+        };
+        // SAFETY: `old` is what `xa_store` returned.
+        if let Err(error) = to_result(unsafe { bindings::xa_err(old) }) {
+            // SAFETY: It came from `KBox::into_raw` and was not stored.
+            drop(unsafe { KBox::from_raw(entry) });
+            return Err(error);
+        }
+        // Its place is filled: nothing to give back.
+        core::mem::forget(self);
+        Ok(())
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for Reservation<'_, T> {
+    fn drop(&mut self) {
+        let xa = self.table.xa.get();
+        // SAFETY: The table is valid. By the type invariants the place is reserved and empty.
+        unsafe {
+            helpers::xa_lock_bh(xa);
+            bindings::__xa_erase(xa, self.id as usize);
+            helpers::xa_unlock_bh(xa);
+        }
+    }
+}

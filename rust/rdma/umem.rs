@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory of a process, pinned, and memory of the kernel.
+//!
+//! The pages of a process stay where they are until the region is dropped, whatever the process
+//! does, and are reached by the kernel's linear mapping. So they may be copied from and to in any
+//! context: nothing faults, nothing sleeps.
+//!
+//! The process may change the bytes at any time. Nothing here forms a reference to them; they are
+//! copied, and what has to be consistent (a checksum, a header) is computed from a copy.
+
+use core::ptr::NonNull;
+
+use kernel::error::{from_err_ptr, Error};
+use kernel::ffi::c_int;
+use kernel::page::PAGE_SIZE;
+use kernel::prelude::*;
+
+use rdma_bindings as bindings;
+
+use crate::device::{Device, DeviceMemory};
+use crate::ops::Operations;
+use crate::pages::Pages;
+use crate::pmem;
+use crate::sg::SgPages;
+
+// Blocks are kept by their kernel addresses, which all memory must have.
+#[cfg(CONFIG_HIGHMEM)]
+compile_error!("ferroce needs a kernel whose whole memory is mapped (no CONFIG_HIGHMEM)");
+
+/// Block sizes to choose from: a page and every power of two up to 1 GiB.
+const BLOCK_SIZES: usize = (2usize << 30) - PAGE_SIZE;
+
+/// Pinned memory of a process, or [all](Self::kernel) or [some](Self::pages) memory of the kernel.
+///
+/// # Invariants
+///
+/// - Byte `at < len` lies at byte `p & (2^shift - 1)` of `blocks[p >> shift]`, where
+///   `p = first + at`, and `p >> shift` is an index of `blocks`.
+/// - If there is a `pinned` region, it is one of `len > 0` bytes whose bytes are those, pinned for
+///   the device, and writable if `writable`. If there is none, `blocks` are where the kernel's memory
+///   is.
+pub struct Umem {
+    pinned: Option<Pinned>,
+    /// Kernel addresses of the blocks, each of `1 << shift` bytes.
+    blocks: KVVec<usize>,
+    shift: u32,
+    /// Where in the first block the region starts.
+    first: usize,
+    len: usize,
+    writable: bool,
+    /// Behind what was pinned for it.
+    _device: Option<DeviceMemory>,
+}
+
+// SAFETY: A region may be released by any thread, and memory is reached by copies alone.
+unsafe impl Send for Umem {}
+// SAFETY: As above.
+unsafe impl Sync for Umem {}
+
+/// A pinned region, which it owns.
+struct Pinned(NonNull<bindings::ib_umem>);
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: The region was pinned, and nobody else releases it.
+        unsafe { bindings::ib_umem_release(self.0.as_ptr()) };
+    }
+}
+
+impl Umem {
+    /// Pins the `len` bytes at `start` of the calling process, for writing if `access`
+    /// (`enum ib_access_flags`) has any right to change them.
+    ///
+    /// The pages count against the process's limit of locked memory. May sleep. Dropping the region
+    /// may sleep, too.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if `len` is 0 or the range wraps, `ENOMEM` if the limit does not allow it, `EFAULT`
+    /// if the process does not have that memory or not with these rights, `EOPNOTSUPP` for
+    /// on-demand paging.
+    pub fn pin<T: Operations>(
+        device: &Device<T>,
+        start: u64,
+        len: u64,
+        access: u32,
+    ) -> Result<Self> {
+        let start = usize::try_from(start).map_err(|_| EINVAL)?;
+        let len = usize::try_from(len).map_err(|_| EINVAL)?;
+        if len == 0 {
+            return Err(EINVAL);
+        }
+        // SAFETY: The device is registered, as it was given to a verb or `Registered`; the function
+        // checks the range. CAST: The flags fit, as those of the core are 30 bits.
+        let umem = from_err_ptr(unsafe {
+            bindings::ib_umem_get_va(device.as_raw(), start, len, access as c_int)
+        })?;
+        // From here on it is released when this is dropped.
+        let pinned = Pinned(NonNull::new(umem).ok_or(EFAULT)?);
+        let umem = pinned.0;
+
+        // SAFETY: The region is valid and ours.
+        let writable = unsafe { umem.as_ref() }.writable() != 0;
+        // SAFETY: As above. That the addresses of the blocks are those of the process makes them
+        // aligned within blocks alike.
+        let block =
+            unsafe { bindings::ib_umem_find_best_pgsz(umem.as_ptr(), BLOCK_SIZES, start as u64) };
+        if block < PAGE_SIZE {
+            return Err(EINVAL);
+        }
+        let blocks = Self::blocks(umem, block)?;
+        let first = start & block.wrapping_sub(1);
+        let last = first.checked_add(len).ok_or(EINVAL)?.wrapping_sub(1);
+        let shift = block.trailing_zeros();
+        if last.wrapping_shr(shift) >= blocks.len() {
+            return Err(EINVAL);
+        }
+
+        // INVARIANT: `blocks` covers the region from its first byte to its last, as checked.
+        Ok(Self {
+            pinned: Some(pinned),
+            blocks,
+            shift,
+            first,
+            len,
+            writable,
+            _device: Some(DeviceMemory::of(device)),
+        })
+    }
+
+    /// All memory of the kernel: byte `at` is the one at kernel address `at`.
+    ///
+    /// What is done with it is up to whoever has it. What has no memory behind it faults, so each
+    /// range is to be [checked](is_linear) first. Beyond that nothing protects the kernel from itself,
+    /// as it would not from a device that it gives its addresses to: a driver has this for work
+    /// requests that the kernel has posted, and must not let anybody else name an address in it.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub fn kernel() -> Result<Self> {
+        // Two blocks make up the whole address space, of which the last byte is never used.
+        const HALF: usize = 1 << (usize::BITS - 1);
+        let mut blocks = KVVec::with_capacity(2, GFP_KERNEL)?;
+        blocks.push(0, GFP_KERNEL)?;
+        blocks.push(HALF, GFP_KERNEL)?;
+        // INVARIANT: Each byte is where it says.
+        Ok(Self {
+            pinned: None,
+            blocks,
+            shift: usize::BITS - 1,
+            first: 0,
+            len: usize::MAX,
+            writable: true,
+            _device: None,
+        })
+    }
+
+    /// The kernel addresses of the blocks of `block` bytes that make up `umem`.
+    fn blocks(umem: NonNull<bindings::ib_umem>, block: usize) -> Result<KVVec<usize>> {
+        // SAFETY: The caller passes a valid region.
+        let count = unsafe { bindings::ib_umem_num_dma_blocks(umem.as_ptr(), block) };
+        let mut blocks = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        // SAFETY: A zeroed iterator is valid memory for the next function to fill.
+        let mut iter: bindings::ib_block_iter = unsafe { core::mem::zeroed() };
+        // SAFETY: The region is valid, and `block` is what the core found for it.
+        unsafe {
+            bindings::rdma_umem_block_iter_start(&raw mut iter, umem.as_ptr(), block);
+        }
+        // SAFETY: The iterator was started and the region is valid.
+        while unsafe { bindings::rdma_umem_block_iter_next(&raw mut iter) } {
+            // SAFETY: The iterator stands on a block.
+            let address = unsafe { bindings::rdma_block_iter_dma_address(&raw mut iter) };
+            // A device without a DMA device has kernel addresses where others have bus addresses.
+            // CAST: `usize` and a kernel address are equally wide.
+            blocks.push(address as usize, GFP_KERNEL_ACCOUNT)?;
+        }
+        Ok(blocks)
+    }
+
+    /// No memory yet, with room for a list of `count` pages of the kernel's. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub fn pages(count: u32) -> Result<Self> {
+        // INVARIANT: There is no byte.
+        Ok(Self {
+            pinned: None,
+            blocks: KVVec::with_capacity(count as usize, GFP_KERNEL)?,
+            shift: PAGE_SIZE.trailing_zeros(),
+            first: 0,
+            len: 0,
+            writable: true,
+            _device: None,
+        })
+    }
+
+    /// Is the memory of `list` from now on, or of as much of it as fits and has no holes: of its first
+    /// page only the end, of its last one only the start may be missing. Any context.
+    ///
+    /// Who has made the list sees to it that the memory stays. As for [`kernel`](Self::kernel), it is
+    /// what the kernel gives to a device.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for pages of an odd size or an empty list, `EFAULT` for what is not in the kernel's
+    /// linear mapping. There is no memory then.
+    pub fn lay_out(&mut self, list: &mut SgPages<'_>) -> Result {
+        let page_size = list.page_size();
+        if !page_size.is_power_of_two() {
+            return Err(EINVAL);
+        }
+        let Self { blocks, len, .. } = self;
+        // INVARIANT: There is no byte meanwhile.
+        *len = 0;
+        blocks.clear();
+        let laid = list.for_each(&mut |address| {
+            if !is_linear(address, page_size) {
+                return Err(EFAULT);
+            }
+            // CAST: It was found to be a kernel address.
+            let pushed = blocks.push_within_capacity(address as usize);
+            pushed.map_err(|_| ENOMEM)
+        })?;
+        let length = usize::try_from(laid.length).map_err(|_| EINVAL)?;
+        let in_page = laid.iova & u64::from(page_size.wrapping_sub(1));
+        // CAST: It is less than a page.
+        let first = in_page as usize;
+        let shift = page_size.trailing_zeros();
+        let last = first.checked_add(length).and_then(|end| end.checked_sub(1));
+        if length == 0 || last.ok_or(EINVAL)?.wrapping_shr(shift) >= blocks.len() {
+            return Err(EINVAL);
+        }
+        // INVARIANT: The list names the blocks from its first byte to its last, as checked.
+        (self.first, self.shift, self.len) = (first, shift, length);
+        Ok(())
+    }
+
+    /// Is the memory that `other` is, too, from now on. Any context.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if either is not made of [pages](Self::pages), or there is less room.
+    pub fn copy_pages(&mut self, other: &Self) -> Result {
+        let fits = other.blocks.len() <= self.blocks.capacity();
+        if self.pinned.is_some() || other.pinned.is_some() || !fits {
+            return Err(EINVAL);
+        }
+        // INVARIANT: There is no byte meanwhile.
+        self.len = 0;
+        self.blocks.clear();
+        for block in other.blocks.iter() {
+            let _ = self.blocks.push_within_capacity(*block);
+        }
+        // INVARIANT: All fit, so they are those of the other one.
+        (self.first, self.shift, self.len) = (other.first, other.shift, other.len);
+        Ok(())
+    }
+
+    /// Where in a page the first byte is.
+    pub fn offset_in_page(&self) -> usize {
+        self.first
+    }
+
+    /// Its length in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes of the blocks that it is made of, each contiguous: a power of two.
+    #[inline]
+    pub fn block_bytes(&self) -> usize {
+        1usize.wrapping_shl(self.shift)
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether it may be written to.
+    #[inline]
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Whether all of it is persistent memory. May sleep.
+    pub fn is_persistent(&self) -> bool {
+        // Adjacent pieces are looked at together.
+        let (mut start, mut end) = (0usize, 0usize);
+        let check = |start: usize, end: usize| {
+            if start < end && !pmem::is_persistent(start, end.wrapping_sub(start)) {
+                return Err(EINVAL);
+            }
+            pmem::give_way();
+            Ok(())
+        };
+        let all = self.chunks(0, self.len, |address, len| {
+            let address = address as usize;
+            if address != end {
+                check(start, end)?;
+                start = address;
+            }
+            end = address.wrapping_add(len);
+            Ok(())
+        });
+        all.and_then(|()| check(start, end)).is_ok()
+    }
+
+    #[inline]
+    fn chunks(&self, at: u64, len: usize, mut f: impl FnMut(*mut u8, usize) -> Result) -> Result {
+        let at = usize::try_from(at).map_err(|_| EFAULT)?;
+        if at > self.len || len > self.len.wrapping_sub(at) {
+            return Err(EFAULT);
+        }
+        let block = 1usize.wrapping_shl(self.shift);
+        let mask = block.wrapping_sub(1);
+        let mut position = self.first.wrapping_add(at);
+        let mut left = len;
+        while left > 0 {
+            let offset = position & mask;
+            let base = *self
+                .blocks
+                .get(position.wrapping_shr(self.shift))
+                .ok_or::<Error>(EFAULT)?;
+            let piece = left.min(block.wrapping_sub(offset));
+            // By the invariants the piece lies within the block, and within the region.
+            f(base.wrapping_add(offset) as *mut u8, piece)?;
+            position = position.wrapping_add(piece);
+            left = left.wrapping_sub(piece);
+        }
+        Ok(())
+    }
+}
+
+/// Whether all `len` bytes at `address` are in the kernel's linear mapping, with memory behind them:
+/// then they may be accessed in any context. What the DMA API can map is there. Any context.
+pub fn is_linear(address: u64, len: u32) -> bool {
+    let Ok(start) = usize::try_from(address) else {
+        return false;
+    };
+    let Some(last) = start.checked_add((len as usize).saturating_sub(1)) else {
+        return false;
+    };
+    let mut page = start & !(PAGE_SIZE - 1);
+    loop {
+        // SAFETY: A pure function of a number.
+        if !unsafe { bindings::virt_addr_valid(page) } {
+            return false;
+        }
+        match page.checked_add(PAGE_SIZE) {
+            Some(next) if next <= last => page = next,
+            _ => return true,
+        }
+    }
+}
+
+// SAFETY: The pages are pinned and mapped as long as the region is there.
+unsafe impl Pages for Umem {
+    #[inline]
+    fn read_chunks(
+        &self,
+        at: u64,
+        len: usize,
+        mut f: impl FnMut(*const u8, usize) -> Result,
+    ) -> Result {
+        self.chunks(at, len, |address, len| f(address.cast_const(), len))
+    }
+
+    #[inline]
+    fn write_chunks(&self, at: u64, len: usize, f: impl FnMut(*mut u8, usize) -> Result) -> Result {
+        if !self.writable {
+            return Err(EFAULT);
+        }
+        self.chunks(at, len, f)
+    }
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A work queue of one's own.
+//!
+//! Items are the kernel's [`Work`](kernel::workqueue::Work) in an `Arc`; they belong on a
+//! [`Queue`] and not on one of the system's, as only the former are waited for when the module is
+//! unloaded.
+
+use core::mem::ManuallyDrop;
+use core::ops::{BitOr, Deref};
+use core::pin::Pin;
+use core::ptr::NonNull;
+
+use kernel::cpu::CpuId;
+use kernel::prelude::*;
+use kernel::workqueue::{impl_has_work, new_work, RawWorkItem, Work, WorkItem};
+use kernel::{bindings, workqueue};
+
+use crate::module::Hold;
+
+/// How a [`Queue`] runs its items.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flags(u32);
+
+impl Flags {
+    /// On the CPU where they were queued, one after the other as long as none sleeps: the caches
+    /// are warm, but a long item delays the others.
+    pub const PER_CPU: Self = Self(bindings::wq_flags_WQ_PERCPU);
+    /// Wherever the scheduler likes. For items that run long.
+    pub const UNBOUND: Self = Self(bindings::wq_flags_WQ_UNBOUND);
+    /// By workers of the highest nice level.
+    pub const HIGH_PRIORITY: Self = Self(bindings::wq_flags_WQ_HIGHPRI);
+    /// There is a worker even when memory has run out. Needed where writing back memory may depend
+    /// on the items, as with storage over RDMA.
+    pub const MEM_RECLAIM: Self = Self(bindings::wq_flags_WQ_MEM_RECLAIM);
+    /// In softirq context, on the CPU where they were queued, after the packets at hand. The items
+    /// must not sleep. Goes with [`HIGH_PRIORITY`](Self::HIGH_PRIORITY) alone; others are ignored.
+    pub const BOTTOM_HALF: Self = Self(bindings::wq_flags_WQ_BH);
+}
+
+impl Flags {
+    fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// As the kernel wants them: queues are bound to CPUs or not, and in bottom halves they can
+    /// only be bound.
+    fn consistent(self) -> u32 {
+        if self.contains(Self::BOTTOM_HALF) {
+            let allowed = Self::BOTTOM_HALF | Self::HIGH_PRIORITY;
+            self.0 & allowed.0 | Self::PER_CPU.0
+        } else if self.contains(Self::UNBOUND) {
+            self.0 & !Self::PER_CPU.0
+        } else {
+            self.0 | Self::PER_CPU.0
+        }
+    }
+}
+
+impl BitOr for Flags {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// A work queue, used as [`kernel::workqueue::Queue`].
+///
+/// Dropping it runs what is queued and then frees the queue. That happens in the background, so it
+/// may be dropped in any context, even by one of its items; [`Unload`](crate::module::Unload)
+/// waits for it. An item must not queue itself again for ever.
+///
+pub struct Queue(Background<Allocated>);
+
+/// A work queue of ours, freed when this is dropped, which sleeps.
+struct Allocated(NonNull<bindings::workqueue_struct>);
+
+// SAFETY: Work queues may be used and freed from any thread.
+unsafe impl Send for Allocated {}
+// SAFETY: The kernel synchronises access to them.
+unsafe impl Sync for Allocated {}
+
+impl Drop for Allocated {
+    fn drop(&mut self) {
+        // SAFETY: It was allocated by `Queue::new`, and nobody refers to it any more.
+        unsafe { bindings::destroy_workqueue(self.0.as_ptr()) };
+    }
+}
+
+impl Queue {
+    /// A queue called `name` in the list of workers. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `ENODEV` when the module is being unloaded.
+    pub fn new(name: &CStr, flags: Flags) -> Result<Self> {
+        // SAFETY: The format takes one string, which is valid for the call.
+        let queue = unsafe {
+            bindings::alloc_workqueue_noprof(
+                c"%s".as_char_ptr(),
+                flags.consistent(),
+                0,
+                name.as_char_ptr(),
+            )
+        };
+        let queue = Allocated(NonNull::new(queue).ok_or(ENOMEM)?);
+        Ok(Self(Background::new(queue)?))
+    }
+
+    /// Has `item` run on `cpu`, or anywhere once that is offline. For queues that are
+    /// [bound to CPUs](Flags::PER_CPU); callable in any context. What it returns is as of
+    /// [`enqueue`](workqueue::Queue::enqueue).
+    pub fn enqueue_on<W, const ID: u64>(&self, cpu: CpuId, item: W) -> W::EnqueueOutput
+    where
+        W: RawWorkItem<ID> + Send + 'static,
+    {
+        let Allocated(queue) = &*self.0;
+        // SAFETY: The closure returns false only where the kernel says that the item is queued
+        // already. It lives as long as that takes, as it is `'static`, and may run on any thread.
+        unsafe {
+            item.__enqueue(|work| bindings::queue_work_on(i32::from(cpu), queue.as_ptr(), work))
+        }
+    }
+}
+
+impl Deref for Queue {
+    type Target = workqueue::Queue;
+
+    fn deref(&self) -> &workqueue::Queue {
+        let Allocated(queue) = &*self.0;
+        // SAFETY: The queue is valid until it is dropped.
+        unsafe { workqueue::Queue::from_raw(queue.as_ptr()) }
+    }
+}
+
+/// How many CPUs [`another_cpu`] looks at.
+const CANDIDATES: u32 = 8;
+
+/// A CPU that may be given work that has nothing to do with it: one after `cpu` that is online and not
+/// isolated, or none if there is no other near. Any context. It may go offline at any time.
+pub fn another_cpu(cpu: CpuId) -> Option<CpuId> {
+    let mut id = i32::from(cpu);
+    for _ in 0..CANDIDATES {
+        // SAFETY: The mask of the CPUs that are online always exists, and `id` is that of a CPU.
+        id = unsafe { rdma_bindings::next_online_cpu(id) };
+        if id == i32::from(cpu) {
+            return None;
+        }
+        // SAFETY: `id` is that of a CPU.
+        if unsafe { rdma_bindings::may_disturb_cpu(id) } {
+            return CpuId::from_i32(id);
+        }
+    }
+    None
+}
+
+/// Something whose drop sleeps, in a place that may be dropped in any context: a work item does the
+/// rest. [`Unload`](crate::module::Unload) waits for it.
+///
+/// # Invariants
+///
+/// The item is there until drop.
+pub(crate) struct Background<T: Send + 'static>(ManuallyDrop<Pin<KBox<Item<T>>>>);
+
+#[pin_data]
+struct Item<T: Send + 'static> {
+    #[pin]
+    work: Work<Self>,
+    value: T,
+    // Last: given back when all else is done.
+    _hold: Hold,
+}
+
+impl_has_work! {
+    impl{T: Send + 'static} HasWork<Self> for Item<T> { self.work }
+}
+
+impl<T: Send + 'static> WorkItem for Item<T> {
+    type Pointer = Pin<KBox<Self>>;
+
+    fn run(this: Self::Pointer) {
+        drop(this);
+    }
+}
+
+impl<T: Send + 'static> Background<T> {
+    /// May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `ENODEV` when the module is being unloaded.
+    pub(crate) fn new(value: T) -> Result<Self> {
+        let hold = Hold::new()?;
+        let item = KBox::pin_init(
+            pin_init!(Item {
+                work <- new_work!("Background::drop"),
+                value,
+                _hold: hold,
+            }),
+            GFP_KERNEL,
+        )?;
+        // INVARIANT: Here it is.
+        Ok(Self(ManuallyDrop::new(item)))
+    }
+}
+
+impl<T: Send + 'static> Deref for Background<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0.value
+    }
+}
+
+impl<T: Send + 'static> Drop for Background<T> {
+    fn drop(&mut self) {
+        // SAFETY: The item is there, and not used after this.
+        let item = unsafe { ManuallyDrop::take(&mut self.0) };
+        // The kernel makes this queue at boot and never frees it.
+        //
+        // SAFETY: So it is valid.
+        let queue = unsafe { workqueue::Queue::from_raw(bindings::system_dfl_wq) };
+        queue.enqueue(item);
+    }
+}

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Queue pairs: their states and attributes, and what a packet must pass to reach one.
+
+pub mod attr;
+mod check;
+pub mod state;
+
+pub use attr::{Attr, AttrError, Attributes, Mask};
+pub use check::{check, Half};
+pub use state::{transition, State, Transition};

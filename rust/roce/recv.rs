@@ -1,0 +1,621 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The responder of a connection.
+//!
+//! # What becomes of a request
+//!
+//! ```text
+//!                             PSN of the request
+//!             before expected      expected        after expected
+//!                   |                 |                  |
+//!   SEND, WRITE  acknowledge       execute         NAK, once, until
+//!                again               |             the expected one
+//!   READ         answer again     ok / not ok      arrives
+//!   or atomic    from Replay         |     \
+//!                                    |      `-- no receive: RNR NAK; nothing was
+//!                                    |          done, and what follows is dropped
+//!                              expected moves   until this one comes again
+//!                              on; a reply      `-- refused: NAK, and the queue
+//!                              is owed              pair fails
+//! ```
+//!
+//! # What is owed
+//!
+//! Replies go out in the order of PSNs. A response to a READ acknowledges all before the READ, so
+//! an acknowledgement on its own is only ever owed behind the last READ, and there is only one,
+//! for the latest request executed: whoever polls once for a batch of packets acknowledges the
+//! batch at once. An acknowledgement never bears a PSN of a READ's response, as a requester may
+//! take it for the data. All of this goes for atomics, atomic WRITEs and FLUSHes, too; the latter
+//! two are answered by an empty response to a READ.
+//!
+//! # Once
+//!
+//! An atomic is carried out when it arrives and its result kept: a duplicate is answered with the
+//! same value. As many are kept as a requester may have outstanding, so one whose result is gone is
+//! none that the requester still waits for, and is dropped.
+//!
+//! An unreliable connection has no replies, and takes messages as they come: see the module
+//! `unreliable`.
+
+mod config;
+mod execute;
+mod replay;
+mod reply;
+mod report;
+mod unreliable;
+
+use core::mem;
+use core::ops::DerefMut;
+
+use crate::completion::{Completion, CompletionOp, Status};
+use crate::event::{AsyncEvent, Event};
+use crate::host::{Fault, Flush, Handled, RecvHost};
+use crate::limits::FLUSH_BATCH;
+use crate::num::{Msn, Psn, Qpn};
+use crate::opcode::Connection;
+use crate::wire::{Body, NakCode, Packet, Request};
+use crate::wr::RecvRequest;
+
+use replay::Replays;
+
+pub use config::{RecvConfig, RecvUpdate, RemoteAccess};
+pub use replay::Replay;
+pub use report::{Owes, RecvReport, Within};
+
+/// What a responder is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RecvState {
+    /// RESET or INIT: it has no PSN yet. Receives may be posted and stay where they are.
+    Idle,
+    /// RTR, RTS or SQD.
+    Running,
+    /// It refused a request; replies that it owes for earlier ones, and the refusal, are still to
+    /// be sent. Whatever is posted is flushed.
+    Failed,
+    /// ERR: whatever is posted is flushed.
+    Error,
+}
+
+/// The responder of one queue pair: receives of payload `P`, grants `G`.
+#[derive(Debug)]
+pub struct Responder<P, G, S> {
+    qpn: Qpn,
+    replays: Replays<G, S>,
+    phase: Phase<P, G>,
+    /// The owner was told that nothing more is taken from the shared receive queue.
+    told_last: bool,
+}
+
+#[derive(Debug)]
+enum Phase<P, G> {
+    Idle,
+    Running(Flow<P, G>),
+    Error,
+}
+
+/// The state of a running responder.
+#[derive(Debug)]
+struct Flow<P, G> {
+    config: RecvConfig,
+    /// The PSN that it expects.
+    expected: Psn,
+    /// The last PSN executed that is not of a READ or atomic: what an acknowledgement bears.
+    acknowledge: Psn,
+    /// Messages completed.
+    msn: Msn,
+    /// The message that it is in.
+    message: Message<P, G>,
+    /// The receive that was taken for a message which was dropped or put off: it is for the next
+    /// one.
+    kept: Option<RecvRequest<P>>,
+    /// The reply that is owed behind all responses to READs.
+    owed: Owed,
+    /// The peer was told by a NAK that `expected` is expected.
+    told: bool,
+    /// The owner knows that the connection stands.
+    established: bool,
+}
+
+/// The message that a responder is in.
+#[derive(Debug)]
+enum Message<P, G> {
+    /// None: the next packet starts one.
+    None,
+    /// A SEND, `received` bytes of it.
+    Send { recv: RecvRequest<P>, received: u32 },
+    /// A WRITE of `length` bytes, `received` of them.
+    Write {
+        grant: G,
+        length: u32,
+        received: u32,
+    },
+}
+
+/// The reply that is owed behind all responses to READs and atomics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Owed {
+    Nothing,
+    /// Of the latest request that is not a READ or atomic.
+    Acknowledgement,
+    /// The packet that is expected is missing.
+    SequenceNak,
+    /// The packet that is expected found no receive.
+    RnrNak,
+    /// The request `psn` was refused. It stays owed to the end: nothing is taken any more.
+    Refusal {
+        psn: Psn,
+        code: NakCode,
+    },
+}
+
+/// Why a request is not carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Refusal {
+    /// No receive is posted.
+    NotReady,
+    /// There is no room to keep it: the peer is to send it again, as if it had been lost.
+    NoRoom,
+    /// Memory that it is for is not in reach now. Nothing was done that may not be done again.
+    PutOff,
+    /// The queue pair fails. A receive that is in use completes with `recv`.
+    Fatal { code: NakCode, recv: Status },
+    /// The queue pair fails; a receive has already been completed with an error.
+    FatalTold { code: NakCode },
+}
+
+impl Refusal {
+    /// The request is none that may come.
+    // Rules: NAK-6
+    const INVALID: Self = Self::Fatal {
+        code: NakCode::InvalidRequest,
+        recv: Status::RemoteInvalidRequest,
+    };
+
+    // Rules: NAK-7
+    const ACCESS: Self = Self::Fatal {
+        code: NakCode::RemoteAccess,
+        recv: Status::RemoteAccess,
+    };
+
+    /// Memory failed; a receive that is in use completes with `recv` if it failed for good.
+    // Rules: NAK-8
+    fn of(fault: Fault, recv: Status) -> Self {
+        match fault {
+            Fault::Absent => Self::PutOff,
+            Fault::Gone => Self::Fatal {
+                code: NakCode::RemoteOperation,
+                recv,
+            },
+        }
+    }
+}
+
+/// A request was refused for good: what the peer is told is owed, and the queue pair fails.
+struct Failed;
+
+/// A responder that runs, for one call.
+struct Running<'a, P, G, S> {
+    flow: &'a mut Flow<P, G>,
+    replays: &'a mut Replays<G, S>,
+    qpn: Qpn,
+}
+
+impl<P, G> Flow<P, G> {
+    // Rules: ACK-15, PSN-4
+    fn new(config: RecvConfig) -> Self {
+        Self {
+            config,
+            expected: config.rq_psn,
+            acknowledge: config.rq_psn.prev(),
+            msn: Msn::default(),
+            message: Message::None,
+            kept: None,
+            owed: Owed::Nothing,
+            told: false,
+            established: false,
+        }
+    }
+
+    /// The receive that was taken and not completed, if there is one.
+    // Rules: CPL-4
+    fn into_recv(self) -> Option<RecvRequest<P>> {
+        match self.message {
+            Message::Send { recv, .. } => Some(recv),
+            Message::None | Message::Write { .. } => self.kept,
+        }
+    }
+
+    /// Whether it refused a request: then that is all it owes, until it is told.
+    #[inline]
+    fn has_failed(&self) -> bool {
+        matches!(self.owed, Owed::Refusal { .. })
+    }
+}
+
+impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
+    /// A responder in [`RecvState::Idle`]. It keeps as many READs and atomics of the peer as `replay`
+    /// has elements: see [`set_replay`](Self::set_replay).
+    pub fn new(qpn: Qpn, replay: S) -> Self {
+        Self {
+            qpn,
+            replays: Replays::new(replay),
+            phase: Phase::Idle,
+            told_last: false,
+        }
+    }
+
+    /// Exchanges the storage for replays; returns the old one. It keeps the latest replays that
+    /// fit.
+    ///
+    /// There are to be `max_dest_rd_atomic` elements or more: that many READs and atomics may wait
+    /// for their responses, and are answered again if those are lost. The next power of two forgives
+    /// `rdma_rxe`, which as a requester rounds its depth up so.
+    pub fn set_replay(&mut self, replay: S) -> S {
+        self.replays.exchange(replay)
+    }
+
+    /// INIT to RTR: expects `config.rq_psn` and takes requests. Does nothing unless
+    /// [idle](RecvState::Idle).
+    // Rules: STA-15
+    pub fn start(&mut self, config: RecvConfig) {
+        if matches!(self.phase, Phase::Idle) {
+            self.phase = Phase::Running(Flow::new(config));
+        }
+    }
+
+    /// RTR to RTS: the owner knows that the connection stands, so that
+    /// [`CommunicationEstablished`](crate::event::AsyncEvent::CommunicationEstablished) is not
+    /// raised any more.
+    pub fn set_established(&mut self) {
+        if let Phase::Running(flow) = &mut self.phase {
+            flow.established = true;
+        }
+    }
+
+    /// Changes attributes, as the verbs allow in RTS and SQD.
+    pub fn modify(&mut self, update: RecvUpdate) {
+        if let Phase::Running(flow) = &mut self.phase {
+            flow.config = flow.config.updated(update);
+        }
+    }
+
+    /// Any state to ERR: forgets the replies that it owes; the receive in use and whatever is
+    /// posted completes as [`Flushed`](crate::completion::Status::Flushed), in order.
+    ///
+    /// With a shared receive queue nothing that is posted is flushed, and
+    /// [`LastWqeReached`](crate::event::AsyncEvent::LastWqeReached) is raised, once.
+    pub fn enter_error<H: RecvHost<Payload = P, Grant = G>>(&mut self, host: &mut H) -> Flush {
+        self.replays.clear();
+        if let Phase::Running(flow) = mem::replace(&mut self.phase, Phase::Error) {
+            // Rules: ERR-5
+            if let Some(recv) = flow.into_recv() {
+                let completion = failure(self.qpn, recv.wr_id, Status::Flushed);
+                host.complete(Some(recv.payload), completion);
+            }
+        }
+        // Rules: ERR-14
+        if host.has_shared_queue() && !mem::replace(&mut self.told_last, true) {
+            host.raise(AsyncEvent::LastWqeReached);
+        }
+        self.flush_posted(host)
+    }
+
+    /// In [`Failed`](RecvState::Failed) and [`Error`](RecvState::Error): completes whatever was
+    /// posted since as [`Flushed`](crate::completion::Status::Flushed). Does nothing in other
+    /// states.
+    // Rules: ERR-2, ERR-3
+    pub fn flush_posted<H: RecvHost<Payload = P, Grant = G>>(&mut self, host: &mut H) -> Flush {
+        // Rules: STA-8
+        let is_stopped = !matches!(self.state(), RecvState::Idle | RecvState::Running);
+        // Rules: ERR-15, SRQ-5
+        if !is_stopped || host.has_shared_queue() {
+            return Flush::Done;
+        }
+        // Rules: ERR-20
+        for _ in 0..FLUSH_BATCH {
+            let (wr_id, payload) = match host.take_recv() {
+                None => return Flush::Done,
+                Some(Ok(recv)) => (recv.wr_id, Some(recv.payload)),
+                // Rules: ERR-6
+                Some(Err(bad)) => (bad.wr_id, None),
+            };
+            host.complete(payload, failure(self.qpn, wr_id, Status::Flushed));
+        }
+        Flush::More
+    }
+
+    /// Any state to RESET: discards the receive in use, without a completion. What is posted and
+    /// not taken is the driver's to forget.
+    // Rules: ERR-16, ERR-17
+    pub fn reset<H: RecvHost<Payload = P, Grant = G>>(&mut self, host: &mut H) {
+        self.told_last = false;
+        self.replays.clear();
+        if let Phase::Running(flow) = mem::replace(&mut self.phase, Phase::Idle) {
+            if let Some(recv) = flow.into_recv() {
+                host.discard(recv.payload);
+            }
+        }
+    }
+
+    /// What it is doing. To be looked at after every call that takes a host: it goes to
+    /// [`Failed`](RecvState::Failed) by itself when it refuses a request. The driver then moves
+    /// the queue pair and its requester to ERR, and goes on to poll this half until that returns
+    /// `None`, by when the peer was told why. On an unreliable connection, where nobody is told, it
+    /// goes to [`Error`](RecvState::Error) at once when its own memory fails it.
+    #[inline]
+    pub fn state(&self) -> RecvState {
+        match &self.phase {
+            Phase::Idle => RecvState::Idle,
+            Phase::Running(flow) if flow.has_failed() => RecvState::Failed,
+            Phase::Running(_) => RecvState::Running,
+            Phase::Error => RecvState::Error,
+        }
+    }
+
+    /// The PSN that it expects, for `rq_psn` of a query; `None` unless it runs.
+    // Rules: PSN-18
+    pub fn expected_psn(&self) -> Option<Psn> {
+        match &self.phase {
+            Phase::Running(flow) => Some(flow.expected),
+            Phase::Idle | Phase::Error => None,
+        }
+    }
+
+    /// Handles a request. The packet passed [`qp::check`](crate::qp::check).
+    ///
+    /// What is owed for it comes out of [`poll_transmit`](Self::poll_transmit), which is to be
+    /// called at the end of a batch of packets rather than after each.
+    pub fn handle_request<H: RecvHost<Payload = P, Grant = G>>(
+        &mut self,
+        packet: &Packet,
+        host: &mut H,
+    ) -> Handled {
+        // Rules: VAL-10
+        let Body::Request(request) = &packet.body else {
+            return Handled::Done;
+        };
+        let mut running = match self.running() {
+            // Rules: NAK-10
+            Some(running) if !running.flow.has_failed() => running,
+            _ => {
+                host.observe(Event::BadState);
+                return Handled::Done;
+            }
+        };
+        let outcome = match running.flow.config.connection {
+            Connection::Reliable => running.handle_request(packet, request, host),
+            Connection::Unreliable => running.handle_unreliable(packet, request, host),
+        };
+        match outcome {
+            Ok(handled) => handled,
+            Err(failed) => {
+                self.settle(failed, host);
+                Handled::Done
+            }
+        }
+    }
+
+    /// Whether a reply is owed, or the half has failed: whether to call
+    /// [`poll_transmit`](Self::poll_transmit) and to look at its [state](Self::state) after a
+    /// batch.
+    #[inline]
+    pub fn needs_poll(&mut self) -> bool {
+        match &self.phase {
+            Phase::Idle => false,
+            Phase::Running(flow) => flow.owed != Owed::Nothing || self.replays.has_response(),
+            Phase::Error => true,
+        }
+    }
+
+    /// The responder, if it runs.
+    fn running(&mut self) -> Option<Running<'_, P, G, S>> {
+        match &mut self.phase {
+            Phase::Running(flow) => Some(Running {
+                flow,
+                replays: &mut self.replays,
+                qpn: self.qpn,
+            }),
+            Phase::Idle | Phase::Error => None,
+        }
+    }
+
+    /// Flushes what is posted, as the queue pair fails. With nobody to be told first, it has failed
+    /// then.
+    fn settle<H: RecvHost<Payload = P, Grant = G>>(&mut self, _: Failed, host: &mut H) {
+        if let Phase::Running(flow) = &mut self.phase {
+            // It was taken before whatever is posted.
+            if let Some(recv) = flow.kept.take() {
+                let completion = failure(self.qpn, recv.wr_id, Status::Flushed);
+                host.complete(Some(recv.payload), completion);
+            }
+        }
+        // What this leaves posted, the driver flushes as it moves the queue pair to ERR.
+        let _ = match self.state() {
+            RecvState::Failed => self.flush_posted(host),
+            _ => self.enter_error(host),
+        };
+    }
+}
+
+impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
+    fn handle_request<H: RecvHost<Payload = P, Grant = G>>(
+        &mut self,
+        packet: &Packet,
+        request: &Request,
+        host: &mut H,
+    ) -> Result<Handled, Failed> {
+        self.establish(host);
+        let psn = packet.bth.psn;
+        // Rules: PSN-10
+        if psn == self.flow.expected {
+            return self.handle_expected(packet, request, host);
+        }
+        // Rules: PSN-11
+        if psn.is_before(self.flow.expected) {
+            host.observe(Event::DuplicateRequest);
+            self.handle_duplicate(psn, request, host);
+            return Ok(Handled::Done);
+        }
+        // Rules: PSN-12
+        host.observe(Event::OutOfSequenceRequest);
+        // Rules: NAK-2
+        if !self.flow.told {
+            self.flow.told = true;
+            self.flow.owed = Owed::SequenceNak;
+        }
+        Ok(Handled::Done)
+    }
+
+    /// A packet arrived: the connection stands.
+    // Rules: VAL-15
+    fn establish<H: RecvHost<Payload = P, Grant = G>>(&mut self, host: &mut H) {
+        if !self.flow.established {
+            self.flow.established = true;
+            host.raise(AsyncEvent::CommunicationEstablished);
+        }
+    }
+
+    // Rules: ORD-8, RSP-17
+    fn handle_expected<H: RecvHost<Payload = P, Grant = G>>(
+        &mut self,
+        packet: &Packet,
+        request: &Request,
+        host: &mut H,
+    ) -> Result<Handled, Failed> {
+        // Rules: NAK-3
+        self.flow.told = false;
+        // Rules: NAK-4
+        if matches!(self.flow.owed, Owed::SequenceNak | Owed::RnrNak) {
+            self.flow.owed = Owed::Nothing; // What it was to ask for is here.
+        }
+        match self.execute(packet, request, host) {
+            Ok(()) | Err(Refusal::NoRoom) => Ok(Handled::Done),
+            // Rules: RSP-22
+            Err(Refusal::PutOff) => Ok(Handled::PutOff),
+            // Rules: RNR-1, RNR-5, RNR-17
+            Err(Refusal::NotReady) => {
+                // Rules: RNR-4
+                self.flow.told = true;
+                self.flow.owed = Owed::RnrNak;
+                Ok(Handled::Done)
+            }
+            Err(Refusal::Fatal { code, recv }) => {
+                Err(self.refuse(packet.bth.psn, code, recv, host))
+            }
+            Err(Refusal::FatalTold { code }) => Err(self.fail(packet.bth.psn, code)),
+        }
+    }
+
+    // Rules: DUP-4, DUP-5, DUP-16, NAK-22
+    fn handle_duplicate<H: RecvHost<Payload = P, Grant = G>>(
+        &mut self,
+        psn: Psn,
+        request: &Request,
+        host: &mut H,
+    ) {
+        match request {
+            Request::SendFirst
+            | Request::SendMiddle
+            | Request::SendLast(_)
+            | Request::SendOnly(_)
+            | Request::WriteFirst(_)
+            | Request::WriteMiddle
+            | Request::WriteLast(_)
+            | Request::WriteOnly(..) => self.acknowledge_again(),
+            Request::Read(_)
+            | Request::CompareSwap(_)
+            | Request::FetchAdd(_)
+            | Request::AtomicWrite(_)
+            | Request::Flush(..) => self.answer_again(psn, request, host),
+        }
+    }
+
+    /// Owes an acknowledgement, unless a response that is owed already says as much or more.
+    // Rules: DUP-1, DUP-2, DUP-3
+    fn acknowledge_again(&mut self) {
+        let answered = self.replays.any_pending_after(self.flow.acknowledge);
+        if self.flow.owed == Owed::Nothing && !answered {
+            self.flow.owed = Owed::Acknowledgement;
+        }
+    }
+
+    /// Answers a READ or atomic again; of a READ the whole or, as the requester has some of it, the
+    /// rest.
+    ///
+    /// What is asked for must lie within what was granted at first. Access to what is READ is
+    /// authorized anew: a grant is given back with the last response, so that a replay which may
+    /// never be needed does not hold the region, and the region may have gone since. If it has, the
+    /// duplicate is dropped: it may be a stray copy of a READ that is long complete.
+    // Rules: DUP-6, DUP-19
+    fn answer_again<H: RecvHost<Payload = P, Grant = G>>(
+        &mut self,
+        psn: Psn,
+        request: &Request,
+        host: &mut H,
+    ) {
+        let mtu = self.flow.config.mtu;
+        // Rules: DUP-12
+        let Some(again) = self.replays.find(psn, request, mtu) else {
+            return;
+        };
+        let (grant, length) = match request {
+            // Rules: DUP-9
+            Request::Read(reth) => match execute::authorize_read(reth, host) {
+                Ok(grant) => (grant, reth.length),
+                Err(_) => return,
+            },
+            _ => (None, 0),
+        };
+        self.replays.restart(again, grant, length, mtu);
+        if self.flow.owed == Owed::Acknowledgement && self.flow.acknowledge.is_before(psn) {
+            self.flow.owed = Owed::Nothing;
+            host.observe(Event::AckCoalesced);
+        }
+    }
+
+    /// Refuses the request `psn` and tells the owner, by the receive in use or else by an event.
+    fn refuse<H: RecvHost<Payload = P, Grant = G>>(
+        &mut self,
+        psn: Psn,
+        code: NakCode,
+        status: Status,
+        host: &mut H,
+    ) -> Failed {
+        self.tell_owner(code, status, host);
+        self.fail(psn, code)
+    }
+
+    /// Tells the owner that a request failed, by the receive in use or else by an event.
+    fn tell_owner<H: RecvHost<Payload = P, Grant = G>>(
+        &mut self,
+        code: NakCode,
+        status: Status,
+        host: &mut H,
+    ) {
+        // Rules: NAK-12
+        if let Message::Send { recv, .. } = mem::replace(&mut self.flow.message, Message::None) {
+            let completion = failure(self.qpn, recv.wr_id, status);
+            host.complete(Some(recv.payload), completion);
+        } else {
+            // Rules: NAK-11, NAK-13
+            host.raise(match code {
+                NakCode::RemoteAccess => AsyncEvent::AccessError,
+                NakCode::InvalidRequest => AsyncEvent::RequestError,
+                NakCode::RemoteOperation | NakCode::SequenceError => AsyncEvent::Fatal,
+            });
+        }
+    }
+
+    /// Fails the queue pair on the request `psn`; the peer will be told `code`.
+    // Rules: NAK-9
+    fn fail(&mut self, psn: Psn, code: NakCode) -> Failed {
+        self.flow.message = Message::None;
+        self.flow.owed = Owed::Refusal { psn, code };
+        Failed
+    }
+}
+
+/// A completion that says that the receive `wr_id` failed.
+fn failure(qpn: Qpn, wr_id: u64, status: Status) -> Completion {
+    Completion::failure(qpn, CompletionOp::Recv, wr_id, status)
+}

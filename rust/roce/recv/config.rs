@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The attributes of a responder.
+
+use crate::num::{Mtu, Pkey, Psn, Qpn};
+use crate::opcode::Connection;
+use crate::time::RnrTimer;
+use crate::wr::Placement;
+
+/// What a queue pair lets its peer do, `qp_access_flags`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RemoteAccess {
+    /// WRITE.
+    pub write: bool,
+    /// READ.
+    pub read: bool,
+    /// Atomic operations.
+    pub atomic: bool,
+    /// FLUSH to where.
+    pub flush: Placement,
+}
+
+/// What a responder needs to know to run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecvConfig {
+    /// What connects it to the peer's queue pair.
+    pub connection: Connection,
+    /// The peer's queue pair.
+    pub dest_qp: Qpn,
+    /// The partition.
+    pub pkey: Pkey,
+    /// The path MTU.
+    pub mtu: Mtu,
+    /// The number of the first packet that it expects.
+    pub rq_psn: Psn,
+    /// READs and atomics of the peer that may be outstanding; with 0, none is taken.
+    pub max_dest_rd_atomic: u8,
+    /// How long a peer is to leave us alone when no receive is posted.
+    pub min_rnr_timer: RnrTimer,
+    /// What the peer may do.
+    pub access: RemoteAccess,
+}
+
+/// What may change while a responder runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecvUpdate {
+    /// How long a peer is to leave us alone when no receive is posted.
+    pub min_rnr_timer: RnrTimer,
+    /// What the peer may do.
+    pub access: RemoteAccess,
+    /// The partition.
+    pub pkey: Pkey,
+    /// READs and atomics of the peer that may be outstanding.
+    pub max_dest_rd_atomic: u8,
+}
+
+impl RecvConfig {
+    /// These attributes with those of `update`.
+    // Rules: STA-14
+    #[must_use]
+    pub(super) fn updated(self, update: RecvUpdate) -> Self {
+        Self {
+            min_rnr_timer: update.min_rnr_timer,
+            access: update.access,
+            pkey: update.pkey,
+            max_dest_rd_atomic: update.max_dest_rd_atomic,
+            ..self
+        }
+    }
+}

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The requests that are answered by a response of their own: those that wait for it, and those that
+//! may be asked for it again.
+
+use core::mem;
+use core::ops::DerefMut;
+
+use crate::num::{Msn, Mtu, Psn};
+use crate::opcode::Position;
+use crate::wire::{AtomicEth, Request, Reth};
+
+/// Room for what a responder must know of one READ or atomic to answer it, and to answer it again.
+///
+/// A responder is handed a slice of these, all [`default`](Default::default).
+#[derive(Debug)]
+pub struct Replay<G>(Option<Kept<G>>);
+
+impl<G> Default for Replay<G> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+/// A READ of the peer, or something else that is answered like one.
+// Rules: ACK-14
+#[derive(Debug)]
+pub(super) struct Kept<G> {
+    /// The PSN of its first response.
+    first: Psn,
+    /// How many responses it has.
+    packets: u32,
+    /// What it asked for.
+    request: Request,
+    /// What an atomic found: it is carried out once, however often it is answered.
+    original: u64,
+    /// The message's number.
+    msn: Msn,
+    /// What of the response is still to be sent.
+    reply: Option<Reply<G>>,
+}
+
+/// A run of responses to one request.
+#[derive(Debug)]
+struct Reply<G> {
+    /// The memory; none for an empty READ, and for what is not a READ.
+    grant: Option<G>,
+    /// The response that byte 0 of the grant belongs to.
+    base: u32,
+    /// The response to send next.
+    next: u32,
+    /// The response after the last.
+    stop: u32,
+    /// Bytes of the grant.
+    length: u32,
+    /// It was all sent before.
+    again: bool,
+}
+
+impl<G> Reply<G> {
+    // Rules: RDA-2
+    fn new(grant: Option<G>, base: u32, length: u32, again: bool, mtu: Mtu) -> Self {
+        Self {
+            grant,
+            base,
+            next: base,
+            stop: base.wrapping_add(mtu.packets(length)),
+            length,
+            again,
+        }
+    }
+
+    fn is_pending(&self) -> bool {
+        self.next != self.stop
+    }
+}
+
+impl<G> Kept<G> {
+    // Rules: PSN-6
+    pub(super) fn read(first: Psn, reth: &Reth, msn: Msn, grant: Option<G>, mtu: Mtu) -> Self {
+        Self {
+            first,
+            packets: mtu.packets(reth.length),
+            request: Request::Read(*reth),
+            original: 0,
+            msn,
+            reply: Some(Reply::new(grant, 0, reth.length, false, mtu)),
+        }
+    }
+
+    /// What was carried out already: an atomic that found `original`, an atomic WRITE, a FLUSH.
+    // Rules: MPE-5, PSN-7, RDA-17
+    pub(super) fn done(first: Psn, request: &Request, msn: Msn, original: u64, mtu: Mtu) -> Self {
+        Self {
+            first,
+            packets: 1,
+            request: essence(request),
+            original,
+            msn,
+            reply: Some(Reply::new(None, 0, 0, false, mtu)),
+        }
+    }
+
+    /// The PSN after its last response.
+    pub(super) fn end(&self) -> Psn {
+        self.first.add(self.packets)
+    }
+
+    fn is_pending(&self) -> bool {
+        self.reply.as_ref().is_some_and(Reply::is_pending)
+    }
+
+    /// Which of its responses a duplicate is to start from: the duplicate's PSN is of this request,
+    /// and it asks for the same, or for memory that the READ asked for from there on.
+    // Rules: DUP-7
+    fn restart_at(&self, psn: Psn, again: &Request, mtu: Mtu) -> Option<u32> {
+        let index = psn.distance_from(self.first);
+        if index >= self.packets {
+            return None;
+        }
+        let (Request::Read(reth), Request::Read(again)) = (&self.request, again) else {
+            // Rules: DUP-13
+            return (self.request == essence(again)).then_some(index);
+        };
+        let at = index.wrapping_mul(mtu.bytes());
+        let left = reth.length.checked_sub(at)?;
+        // Rules: DUP-8
+        let same_memory = again.rkey == reth.rkey && again.iova == reth.iova.add(u64::from(at));
+        // An empty response is only one to an empty READ.
+        let length_fits = again.length <= left && (again.length != 0 || left == 0);
+        (same_memory && length_fits).then_some(index)
+    }
+}
+
+/// A request without what it says to no purpose, and may say differently the next time.
+// Rules: DUP-14
+fn essence(request: &Request) -> Request {
+    match *request {
+        Request::FetchAdd(eth) => Request::FetchAdd(AtomicEth { compare: 0, ..eth }),
+        other => other,
+    }
+}
+
+/// What a response says.
+pub(super) enum Answer {
+    /// Data that were READ.
+    Data(Position),
+    /// What an atomic found.
+    Original(u64),
+}
+
+/// One response.
+pub(super) struct Response<'a, G> {
+    pub(super) psn: Psn,
+    pub(super) msn: Msn,
+    /// What it says. Data stand where they do in the response to the READ as it was first asked
+    /// for: a requester that asks for the rest goes on where it was.
+    pub(super) answer: Answer,
+    /// The memory; none for an empty response.
+    pub(super) grant: Option<&'a G>,
+    /// Where in it to start.
+    pub(super) at: u32,
+    /// Bytes.
+    pub(super) len: u32,
+}
+
+/// Where to take up a request again.
+pub(super) struct Again {
+    /// Which one, counted from the oldest.
+    kept: usize,
+    /// From which response on.
+    response: u32,
+}
+
+/// The latest READs and atomics, oldest first, in storage that was handed in.
+#[derive(Debug)]
+pub(super) struct Replays<G, S> {
+    storage: S,
+    head: usize,
+    len: usize,
+    /// None older than this, counted from the oldest, has responses to send.
+    cursor: usize,
+    grant: core::marker::PhantomData<G>,
+}
+
+impl<G, S: DerefMut<Target = [Replay<G>]>> Replays<G, S> {
+    pub(super) fn new(storage: S) -> Self {
+        Self {
+            storage,
+            head: 0,
+            len: 0,
+            cursor: 0,
+            grant: core::marker::PhantomData,
+        }
+    }
+
+    pub(super) fn exchange(&mut self, storage: S) -> S {
+        let mut old = mem::replace(self, Self::new(storage));
+        while let Some(kept) = old.pop() {
+            if self.len == self.storage.len() {
+                drop(self.pop());
+            }
+            self.push(kept);
+        }
+        self.cursor = 0;
+        old.storage
+    }
+
+    pub(super) fn clear(&mut self) {
+        while self.pop().is_some() {}
+    }
+
+    /// Where in the storage the one `index` from the oldest is.
+    fn place(&self, index: usize) -> usize {
+        let place = self.head.wrapping_add(index);
+        if place < self.storage.len() {
+            place
+        } else {
+            place.wrapping_sub(self.storage.len())
+        }
+    }
+
+    fn get(&self, index: usize) -> Option<&Kept<G>> {
+        if index >= self.len {
+            return None;
+        }
+        self.storage.get(self.place(index))?.0.as_ref()
+    }
+
+    fn get_mut(&mut self, index: usize) -> Option<&mut Kept<G>> {
+        if index >= self.len {
+            return None;
+        }
+        let place = self.place(index);
+        self.storage.get_mut(place)?.0.as_mut()
+    }
+
+    fn pop(&mut self) -> Option<Kept<G>> {
+        self.len = self.len.checked_sub(1)?;
+        self.cursor = self.cursor.saturating_sub(1);
+        let place = self.head;
+        self.head = self.place(1);
+        self.storage.get_mut(place)?.0.take()
+    }
+
+    /// Makes room for one more; false if there cannot be more.
+    ///
+    /// The oldest goes, unless it was never answered in full: then the peer has more outstanding
+    /// than it may. A replay of the oldest that is under way is given up: that the peer asks for
+    /// more tells that it needs it no longer.
+    // Rules: DUP-11, RDA-8
+    pub(super) fn make_room(&mut self) -> bool {
+        if self.len < self.storage.len() {
+            return true;
+        }
+        // Rules: RDA-9, RDA-10
+        let unanswered = |reply: &Reply<G>| reply.is_pending() && !reply.again;
+        match self.get(0) {
+            Some(oldest) if !oldest.reply.as_ref().is_some_and(unanswered) => {
+                drop(self.pop());
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Appends one; to be called when there is room.
+    pub(super) fn push(&mut self, kept: Kept<G>) {
+        let place = self.place(self.len);
+        if let Some(slot) = self.storage.get_mut(place) {
+            slot.0 = Some(kept);
+            self.len = self.len.wrapping_add(1);
+        }
+    }
+
+    /// Finds what a duplicate is of.
+    pub(super) fn find(&self, psn: Psn, request: &Request, mtu: Mtu) -> Option<Again> {
+        (0..self.len).find_map(|kept| {
+            let response = self.get(kept)?.restart_at(psn, request, mtu)?;
+            Some(Again { kept, response })
+        })
+    }
+
+    /// Answers again, a READ with `length` bytes, which `grant` is for. What was left of an answer
+    /// under way is given up: the requester would not take it.
+    // Rules: DUP-15
+    pub(super) fn restart(&mut self, again: Again, grant: Option<G>, length: u32, mtu: Mtu) {
+        let Some(kept) = self.get_mut(again.kept) else {
+            return;
+        };
+        let answered = match &kept.reply {
+            Some(reply) => reply.again || !reply.is_pending(),
+            None => true,
+        };
+        kept.reply = Some(Reply::new(grant, again.response, length, answered, mtu));
+        self.cursor = self.cursor.min(again.kept);
+    }
+
+    /// Whether responses are to be sent to what came after `psn`.
+    pub(super) fn any_pending_after(&self, psn: Psn) -> bool {
+        (self.cursor..self.len)
+            .filter_map(|index| self.get(index))
+            .any(|kept| kept.is_pending() && psn.is_before(kept.first))
+    }
+
+    /// Whether there is a response to send. Gives the grants back of what has no more.
+    pub(super) fn has_response(&mut self) -> bool {
+        let mut cursor = self.cursor;
+        let found = loop {
+            match self.get_mut(cursor) {
+                None => break false,
+                Some(kept) if kept.is_pending() => break true,
+                Some(kept) => kept.reply = None,
+            }
+            cursor = cursor.wrapping_add(1);
+        };
+        self.cursor = cursor;
+        found
+    }
+
+    /// Takes the response back that was handed out last.
+    pub(super) fn unsend(&mut self) {
+        let cursor = self.cursor;
+        if let Some(reply) = self.get_mut(cursor).and_then(|kept| kept.reply.as_mut()) {
+            if reply.next != reply.base {
+                reply.next = reply.next.wrapping_sub(1);
+            }
+        }
+    }
+
+    /// Gives the answer up of which a response was handed out last, if the same was sent in full
+    /// before; false if it was not.
+    // Rules: DUP-20
+    pub(super) fn forgo(&mut self) -> bool {
+        let cursor = self.cursor;
+        let Some(kept) = self.get_mut(cursor) else {
+            return false;
+        };
+        let again = kept.reply.as_ref().is_some_and(|reply| reply.again);
+        if again {
+            kept.reply = None;
+        }
+        again
+    }
+
+    /// The next response to send, if [there is one](Self::has_response).
+    // Rules: RDA-1
+    pub(super) fn next_response(&mut self, mtu: Mtu) -> Option<Response<'_, G>> {
+        let kept = self.get_mut(self.cursor)?;
+        let (first, msn) = (kept.first, kept.msn);
+        let reply = kept.reply.as_mut()?;
+        let index = reply.next;
+        reply.next = index.wrapping_add(1);
+        let at = index.wrapping_sub(reply.base).wrapping_mul(mtu.bytes());
+        let answer = match kept.request {
+            // Rules: DUP-10
+            Request::CompareSwap(_) | Request::FetchAdd(_) => Answer::Original(kept.original),
+            _ => Answer::Data(Position::new(index == 0, reply.next == reply.stop)),
+        };
+        Some(Response {
+            // Rules: PSN-8
+            psn: first.add(index),
+            msn,
+            answer,
+            grant: reply.grant.as_ref(),
+            at,
+            len: reply.length.saturating_sub(at).min(mtu.bytes()),
+        })
+    }
+}

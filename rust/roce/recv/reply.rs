@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Replies: from what is owed to packets.
+
+use core::mem;
+use core::ops::DerefMut;
+
+use super::replay::{Answer, Replay};
+use super::{Flow, Owed, Phase, RecvConfig, Responder, Running};
+use crate::completion::Status;
+use crate::event::Event;
+use crate::host::{RecvHost, Source, Transmit};
+use crate::num::{Msn, Psn};
+use crate::opcode::Position;
+use crate::wire::{Aeth, AtomicAckEth, Body, Bth, HeaderBytes, NakCode, Response, Syndrome};
+
+impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
+    /// The next reply to send, if one is owed: responses to READs and atomics in the order of their
+    /// PSNs, then a refusal or one acknowledgement for all the rest.
+    ///
+    /// To be called again until `None`: at the end of a batch of requests, and when room to send
+    /// came back. What is returned counts as sent.
+    // Rules: ACK-8
+    pub fn poll_transmit<H: RecvHost<Payload = P, Grant = G>>(
+        &mut self,
+        host: &mut H,
+    ) -> Option<Transmit<'_, G>> {
+        // Rules: NAK-23
+        // The borrow checker would have the loan of a response last until the end of the function
+        // on every path: so it is asked first whether there is one.
+        if self.running()?.replays.has_response() {
+            return self.running()?.respond();
+        }
+        let flow = self.running()?.flow;
+        let config = flow.config;
+        // Rules: ACK-20
+        let was_refused = flow.has_failed();
+        let (psn, aeth) = flow.pay(host)?;
+        if was_refused {
+            self.phase = Phase::Error;
+        }
+        let response = Response::Acknowledge(aeth);
+        Some(transmit(&config, psn, response, Source::Empty, 0))
+    }
+
+    /// Says that the packet that [`poll_transmit`](Self::poll_transmit) returned last was not sent,
+    /// as its source is [absent](crate::host::Fault::Absent): it is returned again.
+    pub fn unsend(&mut self) {
+        if let Some(running) = self.running() {
+            running.replays.unsend();
+        }
+    }
+
+    /// Says that the source of the packet `psn`, returned by
+    /// [`poll_transmit`](Self::poll_transmit), cannot be read: the READ is refused there, and the
+    /// queue pair fails. But if the READ was answered in full before, its duplicate is dropped, as
+    /// one is that is not authorized any more: it may be a stray copy, and whoever sent it may have
+    /// had the memory's key invalidated since.
+    // Rules: NAK-24
+    pub fn payload_fault<H: RecvHost<Payload = P, Grant = G>>(&mut self, psn: Psn, host: &mut H) {
+        let Some(mut running) = self.running() else {
+            return;
+        };
+        if running.replays.forgo() {
+            return;
+        }
+        // What comes after it will never be sent, be it data or a refusal.
+        running.replays.clear();
+        let code = NakCode::RemoteOperation;
+        let failed = if running.flow.has_failed() {
+            running.fail(psn, code) // The owner was told before.
+        } else {
+            running.refuse(psn, code, Status::Flushed, host)
+        };
+        self.settle(failed, host);
+    }
+}
+
+impl<'a, P, G, S: DerefMut<Target = [Replay<G>]>> Running<'a, P, G, S> {
+    /// The next response to a READ or atomic.
+    // Rules: ACK-19
+    fn respond(self) -> Option<Transmit<'a, G>> {
+        let Self { flow, replays, .. } = self;
+        let config = &flow.config;
+        let response = replays.next_response(config.mtu)?;
+        let aeth = acknowledgement(response.msn);
+        let body = match response.answer {
+            Answer::Data(Position::First) => Response::ReadFirst(aeth),
+            Answer::Data(Position::Middle) => Response::ReadMiddle,
+            Answer::Data(Position::Last) => Response::ReadLast(aeth),
+            Answer::Data(Position::Only) => Response::ReadOnly(aeth),
+            Answer::Original(original) => {
+                Response::AtomicAcknowledge(aeth, AtomicAckEth { original })
+            }
+        };
+        let source = match response.grant {
+            Some(memory) => Source::Bytes {
+                memory,
+                at: response.at,
+                len: response.len,
+            },
+            None => Source::Empty,
+        };
+        let pad = (response.len.wrapping_neg() & 3) as u8;
+        Some(transmit(config, response.psn, body, source, pad))
+    }
+}
+
+impl<P, G> Flow<P, G> {
+    /// Takes the reply that is owed: its PSN and what it says.
+    fn pay<H: RecvHost>(&mut self, host: &mut H) -> Option<(Psn, Aeth)> {
+        let (psn, syndrome, event) = match mem::replace(&mut self.owed, Owed::Nothing) {
+            Owed::Nothing => return None,
+            // Rules: ACK-3, ACK-7
+            Owed::Acknowledgement => return Some((self.acknowledge, acknowledgement(self.msn))),
+            // Rules: RNR-2
+            Owed::RnrNak => (
+                self.expected,
+                Syndrome::RnrNak(self.config.min_rnr_timer),
+                Event::RnrNakSent,
+            ),
+            // Rules: NAK-1
+            Owed::SequenceNak => (
+                self.expected,
+                Syndrome::Nak(NakCode::SequenceError),
+                Event::SequenceNakSent,
+            ),
+            Owed::Refusal { psn, code } => (psn, Syndrome::Nak(code), refusal_event(code)),
+        };
+        host.observe(event);
+        let msn = self.msn;
+        Some((psn, Aeth { syndrome, msn }))
+    }
+}
+
+fn refusal_event(code: NakCode) -> Event {
+    match code {
+        NakCode::SequenceError => Event::SequenceNakSent,
+        NakCode::InvalidRequest => Event::InvalidRequestNakSent,
+        NakCode::RemoteAccess => Event::RemoteAccessNakSent,
+        NakCode::RemoteOperation => Event::RemoteOperationNakSent,
+    }
+}
+
+fn acknowledgement(msn: Msn) -> Aeth {
+    Aeth {
+        syndrome: Syndrome::ACK,
+        msn,
+    }
+}
+
+// Rules: ACK-18
+fn transmit<'a, G>(
+    config: &RecvConfig,
+    psn: Psn,
+    response: Response,
+    source: Source<'a, G>,
+    pad: u8,
+) -> Transmit<'a, G> {
+    let bth = Bth {
+        transport: config.connection.transport(),
+        solicited: false,
+        // Rules: WIRE-29
+        mig_req: false,
+        pad,
+        pkey: config.pkey,
+        // Rules: WIRE-30
+        fecn: false,
+        becn: false,
+        dest_qp: config.dest_qp,
+        ack_req: false,
+        psn,
+    };
+    Transmit {
+        header: HeaderBytes::new(&bth, &Body::Response(response)),
+        source,
+        pad,
+        psn,
+    }
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a responder tells people of itself.
+
+use core::ops::DerefMut;
+
+use super::{Message, Owed, Phase, Replay, Responder};
+use crate::num::{Msn, Psn};
+
+/// The message that a responder is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Within {
+    /// None: the next packet starts one.
+    Nothing,
+    /// A SEND.
+    Send,
+    /// A WRITE.
+    Write,
+}
+
+/// What a responder owes its peer, behind the responses to READs and atomics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Owes {
+    /// Nothing.
+    Nothing,
+    /// To acknowledge the latest request.
+    Acknowledgement,
+    /// To say that a packet is missing.
+    SequenceNak,
+    /// To say that no receive was posted.
+    RnrNak,
+    /// To say that a request was refused.
+    Refusal,
+}
+
+/// How far a responder has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecvReport {
+    /// The PSN that it expects.
+    pub expected: Psn,
+    /// Messages completed.
+    pub msn: Msn,
+    /// The message that it is in.
+    pub within: Within,
+    /// What it owes.
+    pub owes: Owes,
+    /// Whether the peer was told that `expected` is expected, or had no receive, and not come back
+    /// with it yet.
+    pub told: bool,
+    /// Whether responses to READs or atomics are still to be sent.
+    pub responds: bool,
+}
+
+impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
+    /// How far it has come; `None` unless it runs.
+    pub fn report(&mut self) -> Option<RecvReport> {
+        let responds = self.replays.has_response();
+        let Phase::Running(flow) = &self.phase else {
+            return None;
+        };
+        Some(RecvReport {
+            expected: flow.expected,
+            msn: flow.msn,
+            within: match flow.message {
+                Message::None => Within::Nothing,
+                Message::Send { .. } => Within::Send,
+                Message::Write { .. } => Within::Write,
+            },
+            owes: match flow.owed {
+                Owed::Nothing => Owes::Nothing,
+                Owed::Acknowledgement => Owes::Acknowledgement,
+                Owed::SequenceNak => Owes::SequenceNak,
+                Owed::RnrNak => Owes::RnrNak,
+                Owed::Refusal { .. } => Owes::Refusal,
+            },
+            told: flow.told,
+            responds,
+        })
+    }
+}

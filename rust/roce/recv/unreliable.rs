@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Requests of an unreliable connection, which nobody acknowledges and nobody sends again.
+//!
+//! A message is carried out if all its packets come in their order. What is wrong with one drops
+//! its message without a word, but for an event, and the next one is taken as it comes:
+//!
+//! ```text
+//!                      PSN expected                     another PSN
+//!   starts a message   execute; a message that          as there, and it is expected
+//!                      it interrupts is dropped         from now on
+//!   goes on with one   execute; dropped when            dropped, with the message
+//!                      no message is under way          that is under way
+//! ```
+//!
+//! The receive of a message that was dropped is kept for the next one. Only what fails on our side,
+//! as our own memory may, fails the queue pair.
+
+use core::ops::DerefMut;
+
+use super::replay::Replay;
+use super::{Failed, Message, Owed, Refusal, Running};
+use crate::event::Event;
+use crate::host::{Handled, RecvHost};
+use crate::wire::{NakCode, Packet, Request};
+
+impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
+    // Rules: UCX-1
+    pub(super) fn handle_unreliable<H: RecvHost<Payload = P, Grant = G>>(
+        &mut self,
+        packet: &Packet,
+        request: &Request,
+        host: &mut H,
+    ) -> Result<Handled, Failed> {
+        self.establish(host);
+        let psn = packet.bth.psn;
+        let in_turn = psn == self.flow.expected;
+        // Rules: UCX-4
+        if !in_turn {
+            host.observe(Event::OutOfSequenceRequest);
+        }
+        // Rules: UCX-8
+        if request.starts() || !in_turn {
+            self.abandon(host);
+        }
+        // Rules: UCX-5
+        if !request.starts() && matches!(self.flow.message, Message::None) {
+            // The rest of a message that was dropped. What is expected stays: that a PSN is in turn
+            // says nothing where there is no message to go on with.
+            return Ok(Handled::Done);
+        }
+        // Rules: UCX-3
+        self.flow.expected = psn;
+        let outcome = self.execute(packet, request, host);
+        // Rules: RSP-22
+        if outcome == Err(Refusal::PutOff) {
+            return Ok(Handled::PutOff);
+        }
+        self.flow.expected = psn.next();
+        // Rules: ACK-17
+        self.flow.owed = Owed::Nothing;
+        match outcome {
+            Ok(()) => Ok(Handled::Done),
+            // Rules: RNR-19
+            Err(Refusal::NotReady) => {
+                self.abandon(host);
+                host.observe(Event::NoReceive);
+                Ok(Handled::Done)
+            }
+            Err(Refusal::Fatal {
+                // Rules: ERR-19
+                code: code @ NakCode::RemoteOperation,
+                recv,
+            }) => {
+                self.tell_owner(code, recv, host);
+                Err(Failed)
+            }
+            Err(Refusal::FatalTold { .. }) => Err(Failed),
+            // Rules: UCX-7
+            Err(Refusal::Fatal { .. } | Refusal::NoRoom | Refusal::PutOff) => {
+                self.drop_message(host);
+                Ok(Handled::Done)
+            }
+        }
+    }
+
+    /// Drops the message that is under way, if one is.
+    // Rules: UCX-6
+    fn abandon<H: RecvHost<Payload = P, Grant = G>>(&mut self, host: &mut H) {
+        if !matches!(self.flow.message, Message::None) {
+            self.drop_message(host);
+        }
+    }
+
+    // Rules: UCX-2
+    fn drop_message<H: RecvHost<Payload = P, Grant = G>>(&mut self, host: &mut H) {
+        host.observe(Event::MessageDropped);
+        self.flow.keep_recv();
+        self.flow.message = Message::None;
+    }
+}

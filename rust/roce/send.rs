@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The requester of a connection, its completer included.
+//!
+//! # The window
+//!
+//! Every packet of a SEND or WRITE has a PSN; a READ has one request packet and takes a PSN for
+//! each packet of its response. Atomics, atomic WRITEs and FLUSHes are like a
+//! READ with a response of one packet, and what is said of READs goes for them, too. A PSN that was sent is outstanding until it is acknowledged, which
+//! happens in order:
+//!
+//! ```text
+//!        unacked            next               end
+//!           |                |                  |
+//!   --------+================+==================+---------------->  PSN
+//!    acked  |  outstanding   | outstanding, to  |  never sent
+//!           |                | be sent again    |
+//! ```
+//!
+//! Without loss `next` is `end`. To send again is to move `next` back to `unacked` ("go back n").
+//! The requests that these PSNs belong to stand in a window of their own, oldest first;
+//! `cursor` is the one that `next` is in.
+//!
+//! # Acknowledgement
+//!
+//! A response with PSN p acknowledges all that comes before p. Only its own data complete a READ or
+//! an atomic, so a response to anything behind one which is not complete means that packets were
+//! lost.
+//! Loss is met in one way, whatever told of it: a NAK, such a gap, or the timer. The first two
+//! count once for each value of `unacked`, so that a flood of NAKs for one packet, or every packet
+//! behind a gap, has it sent again no more than once; if that is lost too, the timer tells.
+//!
+//! # Without acknowledgement
+//!
+//! On an unreliable connection a packet that was sent is done with: it counts as acknowledged the
+//! next time that there is to be sent something. So nothing waits, no timer runs, and nothing is
+//! ever sent again. There is nobody to answer either: READs and the like are refused. A request
+//! that fails stops the send queue alone, which is then in [`SendState::Stopped`].
+
+mod complete;
+mod config;
+mod pace;
+mod report;
+mod retry;
+mod transmit;
+mod window;
+
+use core::ops::DerefMut;
+
+use crate::completion::{Completion, CompletionOp, Status};
+use crate::event::AsyncEvent;
+use crate::host::{Flush, SendHost};
+use crate::limits::FLUSH_BATCH;
+use crate::num::{Psn, Qpn};
+use crate::opcode::Connection;
+use crate::time::Instant;
+use crate::wr::{AtomicOp, LocalOp, SendOp};
+
+use pace::Pace;
+use window::{Entry, Outstanding, Window};
+
+pub use config::{RetryCount, SendConfig, SendUpdate};
+pub use report::{SendReport, Waiting};
+pub use window::Slot;
+
+/// What a requester is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SendState {
+    /// RESET, INIT or RTR: it has no PSN yet and takes no work.
+    Idle,
+    /// RTS.
+    Running,
+    /// SQD: it finishes what it has begun.
+    Draining,
+    /// SQD: it has finished what it had begun.
+    Drained,
+    /// SQE: a request failed on an unreliable transport. Whatever is posted is flushed, until the
+    /// owner resumes it.
+    Stopped,
+    /// ERR: whatever is posted is flushed.
+    Error,
+}
+
+/// Why a requester that has work sends nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Blocked {
+    /// The next request has a fence, and READs or atomics before it are not complete.
+    Fence,
+    /// As many PSNs are outstanding as may be.
+    PsnWindow,
+    /// As many READs and atomics are outstanding as the responder takes.
+    ReadDepth,
+    /// The peer had no receive posted; until then it is left alone.
+    Rnr(Instant),
+    /// A request that cannot be carried out waits for those before it.
+    BadRequest,
+    /// Work on our own side waits for the requests before it.
+    Local,
+    /// Much work on our own side was done, and there may be more: it is to be polled again, later.
+    Busy,
+    /// The send queue is drained, or about to be.
+    Drain,
+}
+
+/// The requester of one queue pair.
+#[derive(Debug)]
+pub struct Requester<P, S> {
+    identity: Identity,
+    window: Window<P, S>,
+    phase: Phase,
+}
+
+/// What completions need to know of the queue pair.
+#[derive(Clone, Copy, Debug)]
+struct Identity {
+    qpn: Qpn,
+    signal_all: bool,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Idle,
+    Running(Flow),
+    /// What to go on with.
+    Stopped(SendConfig),
+    Error,
+}
+
+/// How far a drain has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Drain {
+    Off,
+    Draining,
+    Drained,
+}
+
+/// What the requester waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Timer {
+    Off,
+    /// An acknowledgement.
+    Ack(Instant),
+    /// The end of the time that an RNR NAK asked for.
+    Rnr(Instant),
+}
+
+/// The numbers of a running requester.
+#[derive(Debug)]
+struct Flow {
+    config: SendConfig,
+    drain: Drain,
+    /// The oldest PSN that is not acknowledged.
+    unacked: Psn,
+    /// The PSN to send next.
+    next: Psn,
+    /// The PSN after the last that was ever sent.
+    end: Psn,
+    /// The packet that was handed out last had never been sent before.
+    fresh: bool,
+    /// The index in the window of the request that `next` is in; the window's length if `next` is
+    /// of a request that is not taken yet.
+    cursor: usize,
+    /// READs and atomics that were begun and are not complete.
+    unanswered: u32,
+    /// Packets since the last that asked for an acknowledgement.
+    since_ack_req: u32,
+    /// A NAK or gap for this value of `unacked` has been answered.
+    recovering: bool,
+    pace: Pace,
+    retries_left: u8,
+    rnr_retries_left: u8,
+    /// Timeouts since there was progress.
+    timeouts: u32,
+    timer: Timer,
+    blocked: Option<Blocked>,
+}
+
+/// A requester that runs, for one call.
+struct Running<'a, P, S> {
+    flow: &'a mut Flow,
+    window: &'a mut Window<P, S>,
+    identity: Identity,
+}
+
+/// The oldest request cannot be carried out: it completes so, and the queue pair fails.
+struct Failure(Status);
+
+impl Flow {
+    // Rules: PSN-3
+    fn new(config: SendConfig) -> Self {
+        Self {
+            config,
+            drain: Drain::Off,
+            unacked: config.sq_psn,
+            next: config.sq_psn,
+            end: config.sq_psn,
+            fresh: false,
+            cursor: 0,
+            unanswered: 0,
+            since_ack_req: 0,
+            recovering: false,
+            pace: Pace::NEW,
+            retries_left: config.retry_cnt.get(),
+            rnr_retries_left: config.rnr_retry.get(),
+            timeouts: 0,
+            timer: Timer::Off,
+            blocked: None,
+        }
+    }
+
+    /// Whether the peer acknowledges what it gets.
+    #[inline]
+    fn is_acknowledged(&self) -> bool {
+        self.config.connection == Connection::Reliable
+    }
+
+    /// How many PSNs are outstanding, at most 2^23.
+    #[inline]
+    fn outstanding(&self) -> u32 {
+        self.end.distance_from(self.unacked)
+    }
+}
+
+impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
+    /// A requester in [`SendState::Idle`].
+    ///
+    /// `window` needs no more than [`MAX_WINDOW_REQUESTS`](crate::limits::MAX_WINDOW_REQUESTS)
+    /// slots, nor more than the send queue has; with less, less is outstanding. With `signal_all`
+    /// every request is signalled, whatever its flags.
+    pub fn new(qpn: Qpn, signal_all: bool, window: S) -> Self {
+        Self {
+            identity: Identity { qpn, signal_all },
+            window: Window::new(window),
+            phase: Phase::Idle,
+        }
+    }
+
+    /// RTR to RTS: numbers packets from `config.sq_psn` on and takes work. Does nothing unless
+    /// [idle](SendState::Idle).
+    // Rules: ERR-17, STA-15
+    pub fn start(&mut self, config: SendConfig) {
+        if matches!(self.phase, Phase::Idle) {
+            self.phase = Phase::Running(Flow::new(config));
+        }
+    }
+
+    /// SQD: takes no more work and finishes the message that it is in. Once all that was sent is
+    /// acknowledged, which may be now, raises
+    /// [`SendQueueDrained`](crate::event::AsyncEvent::SendQueueDrained).
+    // Rules: STA-10
+    pub fn drain<H: SendHost<Payload = P>>(&mut self, host: &mut H) {
+        if let Some(mut running) = self.running() {
+            if running.flow.drain == Drain::Off {
+                running.flow.drain = Drain::Draining;
+            }
+            running.check_drained(host);
+        }
+    }
+
+    /// SQD or SQE to RTS.
+    // Rules: ERR-13, STA-12
+    pub fn resume(&mut self) {
+        match &mut self.phase {
+            Phase::Running(flow) => flow.drain = Drain::Off,
+            Phase::Stopped(config) => self.phase = Phase::Running(Flow::new(*config)),
+            Phase::Idle | Phase::Error => {}
+        }
+    }
+
+    /// Changes attributes, which the verbs allow in SQD.
+    pub fn modify(&mut self, update: SendUpdate) {
+        if let Phase::Running(flow) = &mut self.phase {
+            flow.config = flow.config.updated(update);
+            flow.retries_left = flow.config.retry_cnt.get();
+            flow.rnr_retries_left = flow.config.rnr_retry.get();
+        }
+    }
+
+    /// Any state to ERR: whatever was taken and not completed, and whatever is posted, completes
+    /// as [`Flushed`](crate::completion::Status::Flushed), in order.
+    pub fn enter_error<H: SendHost<Payload = P>>(&mut self, host: &mut H) -> Flush {
+        self.phase = Phase::Error;
+        self.flush(host)
+    }
+
+    /// Completes whatever was taken, and whatever is posted, as flushed.
+    // Rules: ERR-1
+    fn flush<H: SendHost<Payload = P>>(&mut self, host: &mut H) -> Flush {
+        while let Some(entry) = self.window.pop() {
+            self.identity.fail(entry, Status::Flushed, host);
+        }
+        self.flush_posted(host)
+    }
+
+    /// In ERR and SQE: completes whatever was posted since as
+    /// [`Flushed`](crate::completion::Status::Flushed). Does nothing in other states.
+    // Rules: ERR-3, ERR-12
+    pub fn flush_posted<H: SendHost<Payload = P>>(&mut self, host: &mut H) -> Flush {
+        if !matches!(self.phase, Phase::Error | Phase::Stopped(_)) {
+            return Flush::Done;
+        }
+        // Rules: ERR-20
+        for _ in 0..FLUSH_BATCH {
+            let (wr_id, payload) = match host.next_send() {
+                None => return Flush::Done,
+                Some(Ok(request)) => (request.wr_id, Some(request.payload)),
+                // Rules: ERR-6
+                Some(Err(bad)) => (bad.wr_id, None),
+            };
+            host.retire(payload, Some(self.identity.failure(wr_id, Status::Flushed)));
+        }
+        Flush::More
+    }
+
+    /// Any state to RESET: gives back whatever was taken, without completions. What is posted and
+    /// not taken is the driver's to forget.
+    // Rules: ERR-16
+    pub fn reset<H: SendHost<Payload = P>>(&mut self, host: &mut H) {
+        self.phase = Phase::Idle;
+        while let Some(entry) = self.window.pop() {
+            let (_, payload) = entry.into_parts();
+            host.retire(payload, None);
+        }
+    }
+
+    /// What it is doing. To be looked at after every call that takes a host: when a request fails
+    /// it goes to [`Error`](SendState::Error) by itself, and the driver then moves the queue pair
+    /// and both its halves to ERR; on an unreliable connection it goes to
+    /// [`Stopped`](SendState::Stopped), and the driver moves the queue pair to SQE.
+    #[inline]
+    pub fn state(&self) -> SendState {
+        match &self.phase {
+            Phase::Idle => SendState::Idle,
+            Phase::Stopped(_) => SendState::Stopped,
+            Phase::Error => SendState::Error,
+            Phase::Running(flow) => match flow.drain {
+                Drain::Off => SendState::Running,
+                Drain::Draining => SendState::Draining,
+                Drain::Drained => SendState::Drained,
+            },
+        }
+    }
+
+    /// Why it sent nothing when it was last polled; `None` if it had nothing to send.
+    pub fn blocked(&self) -> Option<Blocked> {
+        match &self.phase {
+            Phase::Running(flow) => flow.blocked,
+            Phase::Idle | Phase::Stopped(_) | Phase::Error => None,
+        }
+    }
+
+    /// The PSN that the next new packet gets, for `sq_psn` of a query; `None` unless it runs.
+    // Rules: PSN-18
+    pub fn next_psn(&self) -> Option<Psn> {
+        match &self.phase {
+            Phase::Running(flow) => Some(flow.end),
+            Phase::Stopped(config) => Some(config.sq_psn),
+            Phase::Idle | Phase::Error => None,
+        }
+    }
+
+    /// The requester, if it runs.
+    // Rules: ERR-7, STA-7
+    #[inline]
+    fn running(&mut self) -> Option<Running<'_, P, S>> {
+        match &mut self.phase {
+            Phase::Running(flow) => Some(Running {
+                flow,
+                window: &mut self.window,
+                identity: self.identity,
+            }),
+            Phase::Idle | Phase::Stopped(_) | Phase::Error => None,
+        }
+    }
+
+    /// Fails the oldest request and, with it, the queue pair or at least its send queue, if the
+    /// outcome of a call is that.
+    // Rules: ERR-4, NAK-17
+    fn settle<H: SendHost<Payload = P>>(&mut self, outcome: Result<(), Failure>, host: &mut H) {
+        let Err(Failure(status)) = outcome else {
+            return;
+        };
+        if let Some(entry) = self.window.pop() {
+            self.identity.fail(entry, status, host);
+        }
+        self.phase = match &self.phase {
+            // Rules: ERR-11
+            Phase::Running(flow) if !flow.is_acknowledged() => Phase::Stopped(SendConfig {
+                sq_psn: flow.end,
+                ..flow.config
+            }),
+            // Rules: ERR-10
+            _ => Phase::Error,
+        };
+        // What this leaves posted, the driver flushes as it moves the queue pair to ERR or SQE.
+        let _ = self.flush(host);
+    }
+}
+
+impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
+    /// What requests that are complete by now entail: the oldest may be a bad one, whose turn has
+    /// come, and a drain may be over.
+    // Rules: ERR-8
+    fn follow_up<H: SendHost<Payload = P>>(&mut self, host: &mut H) -> Result<(), Failure> {
+        if let Some(Entry::Bad(bad, _)) = self.window.get(0) {
+            return Err(Failure(bad.status));
+        }
+        self.check_drained(host);
+        Ok(())
+    }
+
+    /// Ends a drain when all that was begun is acknowledged.
+    // Rules: STA-11, UCX-11
+    fn check_drained<H: SendHost<Payload = P>>(&mut self, host: &mut H) {
+        let flow = &mut *self.flow;
+        let between_messages = match self.window.good(flow.cursor) {
+            Some(entry) => flow.next == entry.first,
+            None => true,
+        };
+        if flow.drain == Drain::Draining && flow.unacked == flow.end && between_messages {
+            flow.drain = Drain::Drained;
+            host.raise(AsyncEvent::SendQueueDrained);
+        }
+    }
+}
+
+impl Identity {
+    /// A completion that says that the request `wr_id` failed.
+    fn failure(self, wr_id: u64, status: Status) -> Completion {
+        Completion::failure(self.qpn, CompletionOp::Send, wr_id, status)
+    }
+
+    /// Gives a request back that failed.
+    // Rules: CPL-1
+    fn fail<H: SendHost>(self, entry: Entry<H::Payload>, status: Status, host: &mut H) {
+        let (wr_id, payload) = entry.into_parts();
+        host.retire(payload, Some(self.failure(wr_id, status)));
+    }
+
+    /// Gives a request back that was carried out.
+    fn succeed<H: SendHost>(self, entry: Outstanding<H::Payload>, host: &mut H) {
+        // Rules: CPL-13
+        let op = match entry.op {
+            SendOp::Send { .. } | SendOp::SendInvalidate { .. } => CompletionOp::Send,
+            SendOp::Write { .. } => CompletionOp::Write,
+            SendOp::Read { .. } => CompletionOp::Read,
+            SendOp::Atomic { op, .. } => match op {
+                AtomicOp::CompareSwap { .. } => CompletionOp::CompareSwap,
+                AtomicOp::FetchAdd { .. } => CompletionOp::FetchAdd,
+            },
+            SendOp::AtomicWrite { .. } => CompletionOp::AtomicWrite,
+            SendOp::Flush { .. } => CompletionOp::Flush,
+            SendOp::Local(op) => match op {
+                LocalOp::Bind(_) => CompletionOp::BindWindow,
+                LocalOp::Invalidate { .. } => CompletionOp::LocalInvalidate,
+                LocalOp::Register(_) => CompletionOp::Register,
+            },
+        };
+        let completion = Completion::sent(self.qpn, op, entry.wr_id, entry.length);
+        // Rules: CPL-2
+        let signaled = self.signal_all || entry.flags.signaled;
+        // Rules: CPL-3
+        host.retire(Some(entry.payload), signaled.then_some(completion));
+    }
+}

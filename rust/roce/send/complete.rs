@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The completer: from responses to completions.
+
+use core::ops::DerefMut;
+
+use super::window::{Entry, Slot};
+use super::{Failure, Flow, Requester, Running, Timer};
+use crate::completion::Status;
+use crate::event::Event;
+use crate::host::{Fault, Handled, SendHost, Span};
+use crate::num::Psn;
+use crate::time::Instant;
+use crate::wire::{Aeth, AtomicAckEth, Body, NakCode, Packet, Response, Syndrome};
+use crate::wr::SendOp;
+
+/// How far an acknowledgement came.
+enum Advance {
+    /// All the way.
+    Done,
+    /// To a request that its own answer completes, and which is not complete, with `count` PSNs to
+    /// go where the request has `left`.
+    Unanswered { count: u32, left: u32 },
+}
+
+/// A packet of the response to a READ.
+struct ReadPacket {
+    psn: Psn,
+    payload_len: u32,
+    /// First or Only.
+    starts: bool,
+    /// Last or Only.
+    ends: bool,
+}
+
+impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
+    /// Handles a response. The packet passed [`qp::check`](crate::qp::check).
+    ///
+    /// [`poll_transmit`](Self::poll_transmit) may have more after it.
+    pub fn handle_response<H: SendHost<Payload = P>>(
+        &mut self,
+        now: Instant,
+        packet: &Packet,
+        host: &mut H,
+    ) -> Handled {
+        // Rules: VAL-10
+        let Body::Response(response) = &packet.body else {
+            return Handled::Done;
+        };
+        let Some(mut running) = self.running() else {
+            host.observe(Event::BadState);
+            return Handled::Done;
+        };
+        match running.handle_response(now, packet, response, host) {
+            Ok(handled) => handled,
+            Err(failure) => {
+                self.settle(Err(failure), host);
+                Handled::Done
+            }
+        }
+    }
+}
+
+impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
+    fn handle_response<H: SendHost<Payload = P>>(
+        &mut self,
+        now: Instant,
+        packet: &Packet,
+        response: &Response,
+        host: &mut H,
+    ) -> Result<Handled, Failure> {
+        let psn = packet.bth.psn;
+        if psn.distance_from(self.flow.unacked) >= self.flow.outstanding() {
+            // Rules: ACK-9, ACK-10, DUP-17, NAK-20, PSN-13
+            // It answers what is complete already, or what was never sent.
+            host.observe(Event::StaleResponse);
+            return Ok(Handled::Done);
+        }
+        let read = |starts, ends| ReadPacket {
+            psn,
+            payload_len: packet.payload_len,
+            starts,
+            ends,
+        };
+        let handled = match response {
+            Response::Acknowledge(aeth) => self
+                .handle_acknowledge(now, psn, aeth, host)
+                .map(|()| Handled::Done),
+            // Rules: RDA-21
+            Response::ReadFirst(aeth) | Response::ReadLast(aeth) | Response::ReadOnly(aeth)
+                if !matches!(aeth.syndrome, Syndrome::Ack { .. }) =>
+            {
+                self.fail_at(now, psn, Status::BadResponse, host)
+                    .map(|()| Handled::Done)
+            }
+            Response::ReadFirst(_) => self.handle_read_response(now, &read(true, false), host),
+            Response::ReadMiddle => self.handle_read_response(now, &read(false, false), host),
+            Response::ReadLast(_) => self.handle_read_response(now, &read(false, true), host),
+            Response::ReadOnly(_) => self.handle_read_response(now, &read(true, true), host),
+            Response::AtomicAcknowledge(aeth, atomic) => {
+                self.handle_atomic_response(now, psn, aeth, atomic, host)
+            }
+        }?;
+        self.follow_up(host)?;
+        Ok(handled)
+    }
+
+    // Rules: ACK-16
+    fn handle_acknowledge<H: SendHost<Payload = P>>(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        aeth: &Aeth,
+        host: &mut H,
+    ) -> Result<(), Failure> {
+        match aeth.syndrome {
+            // Rules: CRD-2
+            Syndrome::Ack { .. } => match self.advance(now, psn.next(), host) {
+                Advance::Unanswered { count, left } if count > left => self.gap(host),
+                // Within a READ it says nothing about the READ: data complete that.
+                Advance::Unanswered { .. } | Advance::Done => Ok(()),
+            },
+            // Rules: RNR-7
+            Syndrome::RnrNak(timer) => match self.advance(now, psn, host) {
+                Advance::Done => self.wait_for_receiver(now, timer, host),
+                Advance::Unanswered { .. } => self.gap(host),
+            },
+            // Rules: NAK-5
+            Syndrome::Nak(NakCode::SequenceError) => {
+                host.observe(Event::SequenceNakReceived);
+                match self.advance(now, psn, host) {
+                    Advance::Done => self.recover(host),
+                    Advance::Unanswered { .. } => self.gap(host),
+                }
+            }
+            Syndrome::Nak(NakCode::InvalidRequest) => {
+                self.fail_at(now, psn, Status::RemoteInvalidRequest, host)
+            }
+            Syndrome::Nak(NakCode::RemoteAccess) => {
+                self.fail_at(now, psn, Status::RemoteAccess, host)
+            }
+            Syndrome::Nak(NakCode::RemoteOperation) => {
+                self.fail_at(now, psn, Status::RemoteOperation, host)
+            }
+        }
+    }
+
+    // Rules: ACK-4
+    fn handle_read_response<H: SendHost<Payload = P>>(
+        &mut self,
+        now: Instant,
+        read: &ReadPacket,
+        host: &mut H,
+    ) -> Result<Handled, Failure> {
+        if let Advance::Unanswered { .. } = self.advance(now, read.psn, host) {
+            return self.gap(host).map(|()| Handled::Done);
+        }
+        let entry = match self.window.good(0) {
+            Some(entry) => entry,
+            None => return Err(Failure(Status::BadResponse)),
+        };
+        // Rules: RDA-20
+        let Some(length) = entry.response_length() else {
+            return Err(Failure(Status::BadResponse));
+        };
+        let mtu = self.flow.config.mtu.bytes();
+        let at = read.psn.distance_from(entry.first).wrapping_mul(mtu);
+        let left = length.saturating_sub(at);
+        // Rules: RDA-19, RDA-22
+        // In the middle a response may start, as it is one to what was asked for again.
+        let in_place = (read.starts || at > 0) && read.ends == (left <= mtu);
+        // Rules: RDA-18
+        if read.payload_len != left.min(mtu) || !in_place {
+            return Err(Failure(Status::BadResponse));
+        }
+        if read.payload_len > 0 {
+            let span = Span {
+                offset: 0,
+                len: read.payload_len,
+            };
+            match host.scatter(&entry.payload, at, span) {
+                Ok(()) => {}
+                Err(Fault::Absent) => return Ok(Handled::PutOff),
+                // Rules: RDA-23
+                Err(Fault::Gone) => return Err(Failure(Status::LocalProtection)),
+            }
+        }
+        if read.ends {
+            // Rules: ORD-10
+            self.retire_answered(host);
+        }
+        self.flow.acknowledged_up_to(now, read.psn.next());
+        Ok(Handled::Done)
+    }
+
+    // Rules: ACK-4
+    fn handle_atomic_response<H: SendHost<Payload = P>>(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        aeth: &Aeth,
+        atomic: &AtomicAckEth,
+        host: &mut H,
+    ) -> Result<Handled, Failure> {
+        if let Advance::Unanswered { .. } = self.advance(now, psn, host) {
+            return self.gap(host).map(|()| Handled::Done);
+        }
+        // Rules: RDA-21
+        let accepted = matches!(aeth.syndrome, Syndrome::Ack { .. });
+        let entry = match self.window.good(0) {
+            // Rules: RDA-20
+            Some(entry) if accepted && matches!(entry.op, SendOp::Atomic { .. }) => entry,
+            _ => return Err(Failure(Status::BadResponse)),
+        };
+        match host.put_original(&entry.payload, atomic.original) {
+            Ok(()) => {}
+            Err(Fault::Absent) => return Ok(Handled::PutOff),
+            // Rules: RDA-23
+            Err(Fault::Gone) => return Err(Failure(Status::LocalProtection)),
+        }
+        // Rules: ORD-10
+        self.retire_answered(host);
+        self.flow.acknowledged_up_to(now, psn.next());
+        Ok(Handled::Done)
+    }
+
+    /// A response shows that responses to a READ before it were lost.
+    // Rules: ACK-6
+    fn gap<H: SendHost<Payload = P>>(&mut self, host: &mut H) -> Result<(), Failure> {
+        host.observe(Event::ResponseGap);
+        self.recover(host)
+    }
+
+    /// Completes what comes before `psn` and fails the request that `psn` is in.
+    // Rules: NAK-16
+    fn fail_at<H: SendHost<Payload = P>>(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        status: Status,
+        host: &mut H,
+    ) -> Result<(), Failure> {
+        match self.advance(now, psn, host) {
+            // Rules: NAK-18, NAK-19
+            // The READ that fails itself need not have all its responses before.
+            Advance::Unanswered { count, left } if count >= left => self.gap(host),
+            Advance::Unanswered { .. } | Advance::Done => Err(Failure(status)),
+        }
+    }
+
+    /// On an unreliable connection: whatever was sent is done with.
+    // Rules: CPL-22
+    pub(super) fn confirm_sent<H: SendHost<Payload = P>>(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+    ) -> Result<(), Failure> {
+        if self.flow.is_acknowledged() || self.flow.unacked == self.flow.next {
+            return Ok(());
+        }
+        self.advance(now, self.flow.next, host);
+        self.follow_up(host)
+    }
+
+    /// Everything before `to` is acknowledged: completes it, up to what needs an answer. `to` is
+    /// outstanding, or the PSN after one that is.
+    // Rules: ACK-3
+    fn advance<H: SendHost<Payload = P>>(
+        &mut self,
+        now: Instant,
+        to: Psn,
+        host: &mut H,
+    ) -> Advance {
+        let from = self.flow.unacked;
+        let mut at = from;
+        let mut result = Advance::Done;
+        while at != to {
+            // What is outstanding is of requests in the window.
+            let Some(entry) = self.window.good(0) else {
+                break;
+            };
+            let count = to.distance_from(at);
+            let left = entry.end().distance_from(at);
+            // Rules: ACK-5
+            if entry.is_answered() {
+                result = Advance::Unanswered { count, left };
+                break;
+            }
+            // Rules: ACK-11, CPL-6
+            if count < left {
+                at = to;
+                break;
+            }
+            at = entry.end();
+            self.retire_head(host);
+        }
+        if at != from {
+            self.flow.acknowledged_up_to(now, at);
+        }
+        result
+    }
+
+    /// Completes the oldest request, which was answered.
+    // Rules: CPL-7
+    fn retire_answered<H: SendHost<Payload = P>>(&mut self, host: &mut H) {
+        self.flow.unanswered = self.flow.unanswered.saturating_sub(1);
+        self.retire_head(host);
+    }
+
+    /// Completes the oldest request, successfully, and those behind it that are done already.
+    // Rules: ORD-2
+    pub(super) fn retire_head<H: SendHost<Payload = P>>(&mut self, host: &mut H) {
+        self.retire_one(host);
+        while let Some(Entry::Done(_)) = self.window.get(0) {
+            self.retire_one(host);
+        }
+    }
+
+    fn retire_one<H: SendHost<Payload = P>>(&mut self, host: &mut H) {
+        match self.window.pop() {
+            Some(Entry::Good(entry)) => {
+                self.flow.cursor = self.flow.cursor.saturating_sub(1);
+                host.observe(Event::MessageSent);
+                self.identity.succeed(entry, host);
+            }
+            Some(Entry::Done(entry)) => {
+                // The cursor is on it or behind it, unless it went back to the oldest.
+                self.flow.cursor = self.flow.cursor.saturating_sub(1);
+                self.identity.succeed(entry, host);
+            }
+            // The cursor is on it: it is carried out when it is the oldest.
+            Some(Entry::Local(entry, _)) => self.identity.succeed(entry, host),
+            Some(Entry::Bad(..)) | None => {}
+        }
+    }
+}
+
+impl Flow {
+    /// Moves the lower edge of the window up to `psn`: there is progress.
+    fn acknowledged_up_to(&mut self, now: Instant, psn: Psn) {
+        if self.next.distance_from(self.unacked) < psn.distance_from(self.unacked) {
+            // Rules: RTY-13
+            // It was to be sent again, but whoever acknowledges it has it. `cursor` is at the
+            // oldest request already.
+            self.next = psn;
+        }
+        self.pace.acknowledged(psn.distance_from(self.unacked));
+        self.unacked = psn;
+        self.recovering = false;
+        // Rules: RTY-10
+        self.retries_left = self.config.retry_cnt.get();
+        // Rules: RNR-13
+        self.rnr_retries_left = self.config.rnr_retry.get();
+        self.timeouts = 0;
+        // Rules: RTY-6
+        if self.outstanding() == 0 {
+            self.timer = Timer::Off;
+        } else {
+            // Rules: RNR-16
+            self.arm_ack_timer(now);
+        }
+    }
+}

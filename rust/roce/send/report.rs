@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a requester tells people of itself.
+
+use core::ops::DerefMut;
+
+use super::window::Slot;
+use super::{Blocked, Flow, Phase, Requester, Timer};
+use crate::num::Psn;
+
+/// What a requester waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waiting {
+    /// Nothing: all that was posted is complete, or there is more to send.
+    Nothing,
+    /// An answer of the peer.
+    Answer,
+    /// The end of the time for which the peer, which had no receive posted, is left alone.
+    Receiver,
+    /// What keeps the next request from being begun.
+    Blocked(Blocked),
+}
+
+/// How far a requester has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SendReport {
+    /// The oldest PSN that is not acknowledged.
+    pub unacked: Psn,
+    /// The PSN to send next; before others that were sent, when they are sent again.
+    pub next: Psn,
+    /// PSNs that are outstanding.
+    pub outstanding: u32,
+    /// How many of them may be, as the network has it.
+    pub window: u32,
+    /// Requests that were taken from the send queue and are not complete.
+    pub requests: u32,
+    /// READs and atomics among them that were begun.
+    pub unanswered: u32,
+    /// Retries left before it gives up.
+    pub retries_left: u8,
+    /// Retries left after RNR NAKs.
+    pub rnr_retries_left: u8,
+    /// Timeouts since there was progress.
+    pub timeouts: u32,
+    /// What it waits for.
+    pub waiting: Waiting,
+}
+
+impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
+    /// How far it has come; `None` unless it runs.
+    pub fn report(&self) -> Option<SendReport> {
+        let Phase::Running(flow) = &self.phase else {
+            return None;
+        };
+        Some(SendReport {
+            unacked: flow.unacked,
+            next: flow.next,
+            outstanding: flow.outstanding(),
+            window: flow.pace.psns(),
+            requests: u32::try_from(self.window.len()).unwrap_or(u32::MAX),
+            unanswered: flow.unanswered,
+            retries_left: flow.retries_left,
+            rnr_retries_left: flow.rnr_retries_left,
+            timeouts: flow.timeouts,
+            waiting: flow.waiting(),
+        })
+    }
+}
+
+impl Flow {
+    fn waiting(&self) -> Waiting {
+        match (self.timer, self.blocked) {
+            (Timer::Rnr(_), _) => Waiting::Receiver,
+            (_, Some(blocked)) => Waiting::Blocked(blocked),
+            (_, None) if self.unacked != self.end => Waiting::Answer,
+            (_, None) => Waiting::Nothing,
+        }
+    }
+}

@@ -1,0 +1,528 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! From work requests to packets.
+
+use core::ops::DerefMut;
+
+use super::window::{Entry, Outstanding, Slot};
+use super::{Blocked, Drain, Failure, Flow, Requester, Running, Timer};
+use crate::completion::Status;
+use crate::host::{SendHost, Source, Transmit};
+use crate::limits::{ACK_REQ_INTERVAL, LOCAL_BATCH, MAX_MESSAGE_BYTES, PSN_HALF};
+use crate::num::Psn;
+use crate::time::Instant;
+use crate::wire::{AtomicEth, Body, Bth, Feth, HeaderBytes, Request, Reth, SendEnd};
+use crate::wr::{AtomicOp, BadRequest, LocalOp, Remote, SendOp};
+
+/// Whether a request may be begun.
+enum Gate {
+    Open,
+    Closed(Blocked),
+    /// It can never be.
+    Refused(Status),
+}
+
+/// What came of taking a work request.
+enum Taken {
+    /// There was none.
+    Nothing,
+    /// It is in the window.
+    Entry,
+    /// It was carried out.
+    Done,
+}
+
+/// One packet of a request.
+struct Segment {
+    request: Request,
+    /// Where in the message it starts.
+    at: u32,
+    /// Bytes of payload.
+    len: u32,
+    /// Whether nothing of the request is to be sent after it.
+    ends: bool,
+}
+
+impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
+    /// The next packet to send, if there is one. Takes new work when the window allows.
+    ///
+    /// To be called again until `None`: after a doorbell, a response, a timeout, and when room to
+    /// send came back. What is returned counts as sent: a packet that is dropped after that is
+    /// recovered like one that the network lost.
+    pub fn poll_transmit<H: SendHost<Payload = P>>(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+    ) -> Option<Transmit<'_, P>> {
+        match self.running()?.prepare(now, host) {
+            Ok(true) => self.running()?.transmit(now),
+            Ok(false) => None,
+            Err(failure) => {
+                self.settle(Err(failure), host);
+                None
+            }
+        }
+    }
+
+    /// Says that the packet `psn`, which [`poll_transmit`](Self::poll_transmit) returned last, was
+    /// not sent, as its source is [absent](crate::host::Fault::Absent): it is returned again.
+    pub fn unsend(&mut self, psn: Psn) {
+        if let Some(mut running) = self.running() {
+            running.unsend(psn);
+        }
+    }
+
+    /// Says that the source of the packet `psn`, returned by
+    /// [`poll_transmit`](Self::poll_transmit), cannot be read: its request fails with
+    /// [`LocalProtection`](crate::completion::Status::LocalProtection) once those before it are
+    /// complete.
+    pub fn payload_fault<H: SendHost<Payload = P>>(&mut self, psn: Psn, host: &mut H) {
+        if let Some(mut running) = self.running() {
+            running.spoil(psn);
+            let outcome = running.follow_up(host);
+            self.settle(outcome, host);
+        }
+    }
+}
+
+impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
+    /// The packet `next`, which counts as sent with this.
+    fn transmit(self, now: Instant) -> Option<Transmit<'a, P>> {
+        let Self { flow, window, .. } = self;
+        let entry = window.good(flow.cursor)?;
+        let psn = flow.next;
+        let segment = Segment::new(entry, psn, flow.config.mtu.bytes())?;
+        let bth = flow.header(entry, &segment);
+        flow.sent(entry, &segment, now);
+        let source = match segment.len {
+            0 => Source::Empty,
+            len => Source::Bytes {
+                memory: &entry.payload,
+                at: segment.at,
+                len,
+            },
+        };
+        Some(Transmit {
+            header: HeaderBytes::new(&bth, &Body::Request(segment.request)),
+            source,
+            pad: bth.pad,
+            psn,
+        })
+    }
+
+    /// Takes the packet `psn` back, the last that was handed out.
+    ///
+    /// If it was sent before, the peer may have it, and answer it: it stays outstanding.
+    // Rules: ACK-21
+    fn unsend(&mut self, psn: Psn) {
+        let flow = &mut *self.flow;
+        let is_in = |index: usize| {
+            let entry = self.window.good(index)?;
+            (psn.distance_from(entry.first) < entry.packets).then_some(entry)
+        };
+        let index = match is_in(flow.cursor) {
+            Some(_) => flow.cursor,
+            None => flow.cursor.wrapping_sub(1),
+        };
+        let Some(entry) = is_in(index) else {
+            return;
+        };
+        if flow.fresh {
+            flow.end = psn;
+            if entry.is_answered() {
+                flow.unanswered = flow.unanswered.saturating_sub(1);
+            }
+        }
+        flow.cursor = index;
+        flow.next = psn;
+        if flow.outstanding() == 0 {
+            flow.timer = Timer::Off;
+        }
+    }
+
+    /// Makes the request that `psn` is in a bad one: nothing from it on is sent any more. What of it
+    /// and behind it was sent is outstanding still, as an acknowledgement of it is one of what comes
+    /// before.
+    // Rules: ERR-9, UCX-10
+    fn spoil(&mut self, psn: Psn) {
+        let flow = &mut *self.flow;
+        if psn.distance_from(flow.unacked) >= flow.outstanding() {
+            return;
+        }
+        let found = (0..self.window.len()).find_map(|index| {
+            let entry = self.window.good(index)?;
+            (psn.distance_from(entry.first) < entry.packets).then_some((index, entry.first))
+        });
+        let Some((index, first)) = found else {
+            return;
+        };
+        self.window.spoil(index, Status::LocalProtection);
+        if flow.fresh {
+            flow.end = psn;
+        }
+        if flow.cursor >= index {
+            flow.cursor = index;
+            flow.next = first;
+        }
+    }
+
+    /// Brings the cursor to a request of which a packet may be sent now; false if there is none.
+    fn prepare<H: SendHost<Payload = P>>(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+    ) -> Result<bool, Failure> {
+        self.confirm_sent(now, host)?;
+        let mut done_here = 0u32;
+        let blocked = loop {
+            if let Timer::Rnr(until) = self.flow.timer {
+                // Rules: RNR-8
+                if now < until {
+                    break Some(Blocked::Rnr(until));
+                }
+                self.flow.timer = Timer::Off;
+            }
+            let entry = match self.window.get(self.flow.cursor) {
+                Some(Entry::Good(entry)) => entry,
+                Some(Entry::Bad(bad, _)) if self.flow.cursor == 0 => {
+                    return Err(Failure(bad.status));
+                }
+                // Rules: ERR-8
+                Some(Entry::Bad(..)) => break Some(Blocked::BadRequest),
+                Some(Entry::Done(_)) => {
+                    self.flow.cursor = self.flow.cursor.wrapping_add(1);
+                    continue;
+                }
+                // Rules: INV-5, SEG-21
+                Some(Entry::Local(_, op)) => {
+                    if self.flow.drain != Drain::Off {
+                        // Rules: INV-10
+                        break Some(Blocked::Drain);
+                    }
+                    if self.flow.cursor > 0 {
+                        // Rules: INV-6
+                        break Some(Blocked::Local);
+                    }
+                    if done_here >= LOCAL_BATCH {
+                        break Some(Blocked::Busy);
+                    }
+                    // Rules: INV-7, INV-8
+                    host.carry_out(op).map_err(Failure)?;
+                    self.retire_head(host);
+                    done_here = done_here.wrapping_add(1);
+                    continue;
+                }
+                None if done_here >= LOCAL_BATCH => break Some(Blocked::Busy),
+                None => match self.take(host) {
+                    Ok(Taken::Entry) => continue,
+                    Ok(Taken::Done) => {
+                        done_here = done_here.wrapping_add(1);
+                        continue;
+                    }
+                    Ok(Taken::Nothing) => break None,
+                    Err(blocked) => break Some(blocked),
+                },
+            };
+            match self.flow.gate(entry) {
+                Gate::Open => {
+                    self.flow.blocked = None;
+                    return Ok(true);
+                }
+                // Rules: ORD-7, RDA-4
+                Gate::Closed(blocked) => break Some(blocked),
+                Gate::Refused(status) => self.window.spoil(self.flow.cursor, status),
+            }
+        };
+        self.flow.blocked = blocked;
+        Ok(false)
+    }
+
+    /// Takes one more work request into the window, unless none may be taken.
+    // Rules: ORD-1
+    fn take<H: SendHost<Payload = P>>(&mut self, host: &mut H) -> Result<Taken, Blocked> {
+        if self.flow.drain != Drain::Off {
+            return Err(Blocked::Drain);
+        }
+        if self.flow.outstanding() >= self.flow.pace.psns() || self.window.is_full() {
+            return Err(Blocked::PsnWindow);
+        }
+        let entry = match host.next_send() {
+            None => return Ok(Taken::Nothing),
+            Some(Err(bad)) => Entry::Bad(bad, None),
+            // Rules: SEG-7
+            Some(Ok(request)) if request.length > MAX_MESSAGE_BYTES => {
+                let bad = BadRequest {
+                    wr_id: request.wr_id,
+                    status: Status::LocalLength,
+                };
+                Entry::Bad(bad, Some(request.payload))
+            }
+            Some(Ok(request)) if !self.flow.carries(&request.op) => {
+                let bad = BadRequest {
+                    wr_id: request.wr_id,
+                    status: Status::LocalQpOperation,
+                };
+                Entry::Bad(bad, Some(request.payload))
+            }
+            Some(Ok(request)) => {
+                let op = request.op;
+                let entry = Outstanding::new(request, self.flow.next, self.flow.config.mtu);
+                match op {
+                    SendOp::Local(op @ LocalOp::Register(_)) if !entry.flags.fence => {
+                        return Ok(self.register(entry, &op, host));
+                    }
+                    SendOp::Local(op) => Entry::Local(entry, op),
+                    _ => Entry::Good(entry),
+                }
+            }
+        };
+        self.window.push(entry);
+        Ok(Taken::Entry)
+    }
+
+    /// Registers memory, which need not wait for what was posted before: nothing of that can be about
+    /// a region that is free. It completes in its turn all the same.
+    // Rules: INV-9
+    fn register<H: SendHost<Payload = P>>(
+        &mut self,
+        entry: Outstanding<P>,
+        op: &LocalOp,
+        host: &mut H,
+    ) -> Taken {
+        if let Err(status) = host.carry_out(op) {
+            let bad = BadRequest {
+                wr_id: entry.wr_id,
+                status,
+            };
+            self.window.push(Entry::Bad(bad, Some(entry.payload)));
+            return Taken::Entry;
+        }
+        self.window.push(Entry::Done(entry));
+        if self.window.len() == 1 {
+            self.retire_head(host);
+        }
+        Taken::Done
+    }
+}
+
+impl Flow {
+    /// Whether the connection has such requests: without responses there is nothing to READ by.
+    // Rules: RDA-25
+    fn carries(&self, op: &SendOp) -> bool {
+        self.is_acknowledged()
+            || matches!(
+                op,
+                SendOp::Send { .. } | SendOp::Write { .. } | SendOp::Local(_)
+            )
+    }
+
+    /// Whether the packet `next` of `entry` may be sent.
+    fn gate<P>(&self, entry: &Outstanding<P>) -> Gate {
+        // Rules: ORD-12
+        // Only what was never sent has to be let in at all.
+        if self.next == self.end && self.next == entry.first {
+            if let Some(closed) = self.gate_message(entry) {
+                return closed;
+            }
+        }
+        // Rules: SEG-18
+        if self.next.distance_from(self.unacked) >= self.pace.psns() {
+            return Gate::Closed(Blocked::PsnWindow);
+        }
+        Gate::Open
+    }
+
+    /// Why the message of `entry` may not be begun, if it may not.
+    fn gate_message<P>(&self, entry: &Outstanding<P>) -> Option<Gate> {
+        // Rules: STA-10
+        if self.drain != Drain::Off {
+            return Some(Gate::Closed(Blocked::Drain));
+        }
+        // Rules: ORD-4, ORD-5, ORD-6
+        if entry.flags.fence && self.unanswered > 0 {
+            return Some(Gate::Closed(Blocked::Fence));
+        }
+        if !entry.is_answered() {
+            return None;
+        }
+        let depth = u32::from(self.config.max_rd_atomic);
+        // Rules: RDA-6
+        if depth == 0 {
+            return Some(Gate::Refused(Status::LocalQpOperation));
+        }
+        // Rules: RDA-3
+        if self.unanswered >= depth {
+            return Some(Gate::Closed(Blocked::ReadDepth));
+        }
+        // Rules: PSN-9
+        // A READ has all its PSNs at once, and the responder must be able to tell the oldest
+        // outstanding PSN from one to come.
+        if self.outstanding().saturating_add(entry.packets) > PSN_HALF {
+            return Some(Gate::Closed(Blocked::PsnWindow));
+        }
+        None
+    }
+
+    /// The BTH of a packet.
+    // Rules: SEG-12
+    fn header<P>(&self, entry: &Outstanding<P>, segment: &Segment) -> Bth {
+        let takes_receive = match entry.op {
+            SendOp::Send { .. } | SendOp::SendInvalidate { .. } => true,
+            SendOp::Write { imm, .. } => imm.is_some(),
+            SendOp::Read { .. }
+            | SendOp::Atomic { .. }
+            | SendOp::AtomicWrite { .. }
+            | SendOp::Flush { .. }
+            | SendOp::Local(_) => false,
+        };
+        Bth {
+            transport: self.config.connection.transport(),
+            // Rules: SEG-11
+            solicited: segment.ends && takes_receive && entry.flags.solicited,
+            // Rules: WIRE-29
+            mig_req: false,
+            // Rules: SEG-6
+            pad: (segment.len.wrapping_neg() & 3) as u8,
+            pkey: self.config.pkey,
+            // Rules: WIRE-30
+            fecn: false,
+            becn: false,
+            dest_qp: self.config.dest_qp,
+            ack_req: self.wants_ack(entry, segment),
+            psn: self.next,
+        }
+    }
+
+    /// Whether to ask for an acknowledgement: at the end of each message, every so often within a
+    /// long one, and where the window closes. A READ or atomic is answered anyway.
+    fn wants_ack<P>(&self, entry: &Outstanding<P>, segment: &Segment) -> bool {
+        // Rules: UCX-9
+        if entry.is_answered() || !self.is_acknowledged() {
+            return false;
+        }
+        // Rules: SEG-17
+        let outstanding_then = self.next.next().distance_from(self.unacked);
+        let interval = ACK_REQ_INTERVAL.min(self.pace.psns() / 4);
+        // Rules: SEG-16
+        segment.ends
+            || self.since_ack_req.saturating_add(1) >= interval
+            || outstanding_then >= self.pace.psns()
+    }
+
+    /// Accounts for a packet that is sent now.
+    // Rules: PSN-3
+    fn sent<P>(&mut self, entry: &Outstanding<P>, segment: &Segment, now: Instant) {
+        let is_new = self.next == self.end;
+        self.fresh = is_new;
+        // Rules: RDA-5
+        if is_new && entry.is_answered() {
+            self.unanswered = self.unanswered.saturating_add(1);
+        }
+        self.since_ack_req = if self.wants_ack(entry, segment) {
+            0
+        } else {
+            self.since_ack_req.saturating_add(1)
+        };
+        if segment.ends {
+            // Rules: SEG-10
+            self.next = entry.end();
+            self.cursor = self.cursor.wrapping_add(1);
+        } else {
+            self.next = self.next.next();
+        }
+        if is_new {
+            self.end = self.next;
+        }
+        // Rules: RTY-5
+        if self.timer == Timer::Off {
+            self.arm_ack_timer(now);
+        }
+    }
+}
+
+impl Segment {
+    /// A request in one packet, without payload.
+    fn bare(request: Request) -> Self {
+        Self {
+            request,
+            at: 0,
+            len: 0,
+            ends: true,
+        }
+    }
+
+    /// The packet `psn` of `entry`; none for what no packet tells of.
+    // Rules: RTY-12, SEG-1, SEG-2
+    fn new<P>(entry: &Outstanding<P>, psn: Psn, mtu: u32) -> Option<Self> {
+        let at = psn.distance_from(entry.first).wrapping_mul(mtu);
+        let left = entry.length.saturating_sub(at);
+        let starts = at == 0;
+        // Rules: SEG-4, SEG-5
+        let ends = left <= mtu;
+        let request = match entry.op {
+            SendOp::Send { imm } => send(starts, ends, imm.map_or(SendEnd::Plain, SendEnd::Imm)),
+            SendOp::SendInvalidate { rkey } => send(starts, ends, SendEnd::Invalidate(rkey)),
+            SendOp::Write { remote, imm } => match (starts, ends) {
+                (true, true) => Request::WriteOnly(reth(remote, 0, entry.length), imm),
+                // Rules: SEG-8
+                (true, false) => Request::WriteFirst(reth(remote, 0, entry.length)),
+                (false, false) => Request::WriteMiddle,
+                (false, true) => Request::WriteLast(imm),
+            },
+            // Rules: SEG-13
+            SendOp::Read { remote } => {
+                // Rules: SEG-14
+                return Some(Self::bare(Request::Read(reth(remote, at, left))));
+            }
+            SendOp::Atomic { remote, op } => return Some(Self::bare(atomic(remote, op))),
+            SendOp::AtomicWrite { remote } => Request::AtomicWrite(reth(remote, 0, entry.length)),
+            SendOp::Flush { remote, flush } => {
+                let feth = Feth::from_flush(flush);
+                let reth = reth(remote, 0, entry.length);
+                // Rules: MPE-8
+                return Some(Self::bare(Request::Flush(feth, reth)));
+            }
+            SendOp::Local(_) => return None,
+        };
+        Some(Self {
+            request,
+            at,
+            // Rules: SEG-3
+            len: left.min(mtu),
+            ends,
+        })
+    }
+}
+
+// Rules: SEG-9
+fn send(starts: bool, ends: bool, end: SendEnd) -> Request {
+    match (starts, ends) {
+        (true, true) => Request::SendOnly(end),
+        (true, false) => Request::SendFirst,
+        (false, false) => Request::SendMiddle,
+        (false, true) => Request::SendLast(end),
+    }
+}
+
+// Rules: SEG-15
+fn atomic(remote: Remote, op: AtomicOp) -> Request {
+    let eth = |swap_add, compare| AtomicEth {
+        iova: remote.iova,
+        rkey: remote.rkey,
+        swap_add,
+        compare,
+    };
+    match op {
+        AtomicOp::CompareSwap { compare, swap } => Request::CompareSwap(eth(swap, compare)),
+        AtomicOp::FetchAdd { add } => Request::FetchAdd(eth(add, 0)),
+    }
+}
+
+/// The header that names `length` bytes of `remote` from byte `at` on.
+fn reth(remote: Remote, at: u32, length: u32) -> Reth {
+    Reth {
+        iova: remote.iova.add(u64::from(at)),
+        rkey: remote.rkey,
+        length,
+    }
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The window: work requests that were taken from the send queue and are not complete.
+
+use core::marker::PhantomData;
+use core::ops::DerefMut;
+
+use crate::completion::Status;
+use crate::num::{Mtu, Psn};
+use crate::wr::{BadRequest, LocalOp, SendFlags, SendOp, SendRequest};
+
+/// Room for one work request that was taken from the send queue and is not complete.
+///
+/// A requester is handed a slice of these, all [`default`](Default::default).
+#[derive(Debug)]
+pub struct Slot<P>(Option<Entry<P>>);
+
+impl<P> Default for Slot<P> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+/// A work request in the window.
+#[derive(Debug)]
+pub(super) enum Entry<P> {
+    /// One that can be carried out.
+    Good(Outstanding<P>),
+    /// One that can be carried out here, once those before it are complete.
+    Local(Outstanding<P>, LocalOp),
+    /// One that was carried out here, and completes once those before it are complete. Never the
+    /// oldest: it leaves the window along with the one before it.
+    Done(Outstanding<P>),
+    /// One that cannot: it fails once those before it are complete. The payload is there if the
+    /// request was good at first.
+    Bad(BadRequest, Option<P>),
+}
+
+/// A work request with the PSNs that it was given.
+#[derive(Debug)]
+pub(super) struct Outstanding<P> {
+    pub(super) wr_id: u64,
+    pub(super) op: SendOp,
+    pub(super) flags: SendFlags,
+    pub(super) length: u32,
+    pub(super) payload: P,
+    /// The PSN of its first packet, or of the first packet of its response.
+    pub(super) first: Psn,
+    /// How many PSNs it has, 1 ..= 2^23; none if no packet tells of it.
+    pub(super) packets: u32,
+}
+
+impl<P> Entry<P> {
+    /// The request's name and payload.
+    pub(super) fn into_parts(self) -> (u64, Option<P>) {
+        match self {
+            Self::Good(entry) | Self::Local(entry, _) | Self::Done(entry) => {
+                (entry.wr_id, Some(entry.payload))
+            }
+            Self::Bad(bad, payload) => (bad.wr_id, payload),
+        }
+    }
+}
+
+impl<P> Outstanding<P> {
+    // Rules: PSN-5
+    pub(super) fn new(request: SendRequest<P>, first: Psn, mtu: Mtu) -> Self {
+        Self {
+            wr_id: request.wr_id,
+            op: request.op,
+            flags: request.flags,
+            length: request.length,
+            payload: request.payload,
+            first,
+            packets: match request.op {
+                // Rules: PSN-7
+                SendOp::Flush { .. } => 1,
+                SendOp::Local(_) => 0,
+                _ => mtu.packets(request.length),
+            },
+        }
+    }
+
+    /// The PSN after its last.
+    #[inline]
+    pub(super) fn end(&self) -> Psn {
+        self.first.add(self.packets)
+    }
+
+    /// The bytes of the READ responses that answer it; `None` if it is not answered so.
+    #[inline]
+    pub(super) fn response_length(&self) -> Option<u32> {
+        match self.op {
+            SendOp::Read { .. } => Some(self.length),
+            SendOp::AtomicWrite { .. } | SendOp::Flush { .. } => Some(0),
+            SendOp::Send { .. }
+            | SendOp::SendInvalidate { .. }
+            | SendOp::Write { .. }
+            | SendOp::Atomic { .. }
+            | SendOp::Local(_) => None,
+        }
+    }
+
+    /// Whether it is answered by a response of its own, and complete by nothing else.
+    // Rules: MPE-6, MPE-7
+    #[inline]
+    pub(super) fn is_answered(&self) -> bool {
+        match self.op {
+            SendOp::Read { .. }
+            | SendOp::Atomic { .. }
+            | SendOp::AtomicWrite { .. }
+            | SendOp::Flush { .. } => true,
+            SendOp::Send { .. }
+            | SendOp::SendInvalidate { .. }
+            | SendOp::Write { .. }
+            | SendOp::Local(_) => false,
+        }
+    }
+}
+
+/// A queue in storage that was handed in.
+#[derive(Debug)]
+pub(super) struct Window<P, S> {
+    storage: S,
+    head: usize,
+    len: usize,
+    payload: PhantomData<P>,
+}
+
+impl<P, S: DerefMut<Target = [Slot<P>]>> Window<P, S> {
+    pub(super) fn new(storage: S) -> Self {
+        Self {
+            storage,
+            head: 0,
+            len: 0,
+            payload: PhantomData,
+        }
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.len >= self.storage.len()
+    }
+
+    /// Where in the storage the entry `index` from the oldest is.
+    #[inline]
+    fn place(&self, index: usize) -> usize {
+        let place = self.head.wrapping_add(index);
+        if place < self.storage.len() {
+            place
+        } else {
+            place.wrapping_sub(self.storage.len())
+        }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, index: usize) -> Option<&Entry<P>> {
+        if index >= self.len {
+            return None;
+        }
+        self.storage.get(self.place(index))?.0.as_ref()
+    }
+
+    /// The entry `index` from the oldest, if it is a good one.
+    #[inline]
+    pub(super) fn good(&self, index: usize) -> Option<&Outstanding<P>> {
+        match self.get(index)? {
+            Entry::Good(entry) => Some(entry),
+            Entry::Local(..) | Entry::Done(_) | Entry::Bad(..) => None,
+        }
+    }
+
+    /// Appends an entry; to be called when there is room.
+    pub(super) fn push(&mut self, entry: Entry<P>) {
+        let place = self.place(self.len);
+        if let Some(slot) = self.storage.get_mut(place) {
+            slot.0 = Some(entry);
+            self.len = self.len.wrapping_add(1);
+        }
+    }
+
+    /// Removes the oldest entry.
+    // Rules: CPL-5
+    pub(super) fn pop(&mut self) -> Option<Entry<P>> {
+        self.len = self.len.checked_sub(1)?;
+        let place = self.head;
+        self.head = self.place(1);
+        self.storage.get_mut(place)?.0.take()
+    }
+
+    /// Makes the entry `index` from the oldest a bad one.
+    pub(super) fn spoil(&mut self, index: usize, status: Status) {
+        let place = self.place(index);
+        let Some(slot) = self.storage.get_mut(place) else {
+            return;
+        };
+        slot.0 = match slot.0.take() {
+            Some(Entry::Good(entry)) => Some(Entry::Bad(
+                BadRequest {
+                    wr_id: entry.wr_id,
+                    status,
+                },
+                Some(entry.payload),
+            )),
+            other => other,
+        };
+    }
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Requester and responder of a reliable connection, each on its own against packets made by hand,
+//! and against each other over a network on virtual time.
+
+mod adversary;
+mod atomics;
+mod drain;
+mod exchange;
+mod flush;
+mod local;
+mod long;
+mod loss;
+mod net;
+mod random;
+mod requester;
+mod responder;
+mod rng;
+mod sequences;
+mod world;

@@ -1,0 +1,1473 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The requester, against responses made by hand.
+
+use roce::completion::{CompletionOp, Status};
+use roce::event::{AsyncEvent, Event};
+use roce::host::{Flush, Source};
+use roce::limits::{INITIAL_OUTSTANDING_PSNS, MAX_MESSAGE_BYTES, MAX_WINDOW_REQUESTS};
+use roce::num::{Msn, Mtu, Pkey, Psn, Qpn};
+use roce::opcode::{Connection, Operation, Transport};
+use roce::send::{
+    Blocked, Requester, RetryCount, SendConfig, SendState, SendUpdate, Slot, Waiting,
+};
+use roce::time::{AckTimeout, Instant, RnrTimer};
+use roce::wire::{
+    Aeth, AtomicAckEth, AtomicEth, Body, Bth, Feth, NakCode, Packet, Request, Response, Reth,
+    Syndrome,
+};
+use roce::wr::{BadRequest, SendFlags, SendOp, SendRequest};
+
+use crate::net::{
+    all_succeeded, atomic_write, compare_swap, fetch_add, flush, raised, read, remote, send, write,
+    write_imm,
+};
+use crate::world::{Payload, World};
+
+const MTU: u32 = 256;
+const FIRST: u32 = 0xff_fffe;
+
+/// A requester without a network.
+pub struct Lone {
+    pub requester: Requester<Payload, Vec<Slot<Payload>>>,
+    pub world: World,
+    pub now: Instant,
+}
+
+/// A packet that was sent: its PSN counted from [`FIRST`], what it is, and its payload's length.
+pub type Sent = (u32, Request, u32);
+
+fn config() -> SendConfig {
+    SendConfig {
+        connection: Connection::Reliable,
+        dest_qp: Qpn::new(0x22),
+        pkey: Pkey::DEFAULT,
+        mtu: Mtu::B256,
+        sq_psn: Psn::new(FIRST),
+        timeout: AckTimeout::new(1).unwrap(),
+        retry_cnt: RetryCount::new(2).unwrap(),
+        rnr_retry: RetryCount::new(2).unwrap(),
+        max_rd_atomic: 2,
+    }
+}
+
+/// The delay of the timeout in [`config`].
+const TIMEOUT_NS: u64 = 8192;
+
+impl Lone {
+    fn new(config: SendConfig) -> Self {
+        let slots = (0..MAX_WINDOW_REQUESTS).map(|_| Slot::default()).collect();
+        let mut lone = Self {
+            requester: Requester::new(Qpn::new(0x11), true, slots),
+            world: World::default(),
+            now: Instant::from_ns(1_000_000),
+        };
+        lone.world.memory.resize(1 << 20, 0x5a);
+        lone.requester.start(config);
+        lone
+    }
+
+    /// With room for so many READs and atomics.
+    pub fn with_depth(max_rd_atomic: u8) -> Self {
+        Self::new(SendConfig {
+            max_rd_atomic,
+            ..config()
+        })
+    }
+
+    /// With requests posted: numbered from 0, of these operations and lengths.
+    fn with(config: SendConfig, requests: &[(SendOp, u32)]) -> Self {
+        let mut lone = Self::new(config);
+        for (id, (op, len)) in requests.iter().enumerate() {
+            lone.post(id as u64, *op, *len, SendFlags::default());
+        }
+        lone
+    }
+
+    pub fn post(&mut self, wr_id: u64, op: SendOp, length: u32, flags: SendFlags) {
+        // Nothing here reads the bytes, so the longest message needs no memory.
+        let payload = self.world.payload(0, length.min(1 << 20));
+        self.world.send_queue.push_back(Ok(SendRequest {
+            wr_id,
+            op,
+            flags,
+            length,
+            payload,
+        }));
+    }
+
+    /// The next packet.
+    fn poll(&mut self) -> Option<(Bth, Sent)> {
+        let host = &mut self.world.host(&[]);
+        let transmit = self.requester.poll_transmit(self.now, host)?;
+        let len = match transmit.source {
+            Source::Empty => 0,
+            Source::Bytes { len, .. } => len,
+        };
+        let header = transmit.header.as_bytes();
+        let packet = roce::wire::parse(header, transmit.udp_payload_len()).unwrap();
+        assert_eq!(packet.payload_len, len);
+        let Body::Request(request) = packet.body else {
+            panic!("not a request");
+        };
+        let psn = transmit.psn.distance_from(Psn::new(FIRST));
+        Some((packet.bth, (psn, request, len)))
+    }
+
+    /// All packets that may be sent now.
+    pub fn poll_all(&mut self) -> Vec<Sent> {
+        std::iter::from_fn(|| self.poll())
+            .map(|(_, sent)| sent)
+            .collect()
+    }
+
+    /// The PSNs of all packets that may be sent now.
+    fn poll_psns(&mut self) -> Vec<u32> {
+        self.poll_all().into_iter().map(|(psn, ..)| psn).collect()
+    }
+
+    fn respond(&mut self, psn: u32, response: Response, payload: &[u8]) {
+        let packet = response_packet(psn, response, payload.len() as u32);
+        let mut host = self.world.host(payload);
+        assert_eq!(
+            self.requester.handle_response(self.now, &packet, &mut host),
+            roce::host::Handled::Done
+        );
+    }
+
+    fn ack(&mut self, psn: u32) {
+        self.acknowledge(psn, Syndrome::ACK);
+    }
+
+    fn nak(&mut self, psn: u32, code: NakCode) {
+        self.acknowledge(psn, Syndrome::Nak(code));
+    }
+
+    fn rnr_nak(&mut self, psn: u32, code: u8) {
+        self.acknowledge(psn, Syndrome::RnrNak(RnrTimer::new(code).unwrap()));
+    }
+
+    fn acknowledge(&mut self, psn: u32, syndrome: Syndrome) {
+        self.respond(psn, Response::Acknowledge(aeth(syndrome)), &[]);
+    }
+
+    /// The response `psn` to a READ of `len` bytes that starts with PSN `first`.
+    fn data(&mut self, psn: u32, first: u32, len: u32) {
+        let at = (psn - first) * MTU;
+        let left = len - at;
+        let (starts, ends) = (at == 0, left <= MTU);
+        let ack = aeth(Syndrome::ACK);
+        let response = match (starts, ends) {
+            (true, true) => Response::ReadOnly(ack),
+            (true, false) => Response::ReadFirst(ack),
+            (false, false) => Response::ReadMiddle,
+            (false, true) => Response::ReadLast(ack),
+        };
+        self.respond(psn, response, &vec![psn as u8; left.min(MTU) as usize]);
+    }
+
+    fn sleep(&mut self, ns: u64) {
+        self.now = self.now.after_ns(ns);
+        let mut host = self.world.host(&[]);
+        self.requester.handle_timeout(self.now, &mut host);
+    }
+
+    fn statuses(&self) -> Vec<(u64, Status)> {
+        self.world.sent_statuses()
+    }
+
+    fn count(&self, event: Event) -> usize {
+        self.world.count(event)
+    }
+}
+
+fn aeth(syndrome: Syndrome) -> Aeth {
+    Aeth {
+        syndrome,
+        msn: Msn::new(0),
+    }
+}
+
+fn response_packet(psn: u32, response: Response, payload_len: u32) -> Packet {
+    Packet {
+        bth: Bth {
+            transport: Transport::Rc,
+            solicited: false,
+            mig_req: false,
+            pad: 0,
+            pkey: Pkey::DEFAULT,
+            fecn: false,
+            becn: false,
+            dest_qp: Qpn::new(0x11),
+            ack_req: false,
+            psn: Psn::new(FIRST).add(psn),
+        },
+        body: Body::Response(response),
+        payload_len,
+    }
+}
+
+fn ok(ids: std::ops::Range<u64>) -> Vec<(u64, Status)> {
+    ids.map(|id| (id, Status::Success)).collect()
+}
+
+/// `ids` succeeded, then the next failed with `status`, then so many were flushed.
+fn failed_after(ids: std::ops::Range<u64>, status: Status, flushed: u64) -> Vec<(u64, Status)> {
+    let failed = ids.end;
+    let mut expected = ok(ids);
+    expected.push((failed, status));
+    expected.extend((failed + 1..=failed + flushed).map(|id| (id, Status::Flushed)));
+    expected
+}
+
+fn fenced() -> SendFlags {
+    SendFlags {
+        fence: true,
+        ..SendFlags::default()
+    }
+}
+
+// Rules: STA-7
+#[test]
+fn before_start_it_does_nothing() {
+    let mut lone = Lone::new(config());
+    lone.requester.reset(&mut lone.world.host(&[]));
+    assert_eq!(lone.requester.state(), SendState::Idle);
+    lone.post(0, write(0), 10, SendFlags::default());
+    assert_eq!(lone.poll_all(), []);
+    assert_eq!(lone.requester.next_psn(), None);
+    assert_eq!(lone.requester.poll_timeout(), None);
+    lone.ack(0);
+    assert_eq!(lone.count(Event::BadState), 1);
+    lone.sleep(1_000_000_000);
+    let host = &mut lone.world.host(&[]);
+    lone.requester.drain(host);
+    lone.requester.resume();
+    assert_eq!(lone.requester.flush_posted(host), Flush::Done);
+    lone.requester.payload_fault(Psn::new(FIRST), host);
+    assert_eq!(lone.world.send_queue.len(), 1);
+}
+
+// Rules: ACK-3, ACK-9, ACK-11, CPL-6, PSN-5, RTY-6
+#[test]
+fn an_acknowledgement_retires_all_up_to_its_psn() {
+    let requests = [(write(0), 10), (send(), 600), (write(0), 0), (send(), 1)];
+    for (acks, retired) in [
+        (vec![], 0),
+        (vec![0], 1),
+        (vec![1], 1),
+        (vec![2], 1),
+        (vec![3], 2),
+        (vec![5], 4),
+        (vec![0, 2, 3, 4, 5], 4),
+        (vec![3, 1, 3, 5, 0], 4),
+    ] {
+        let mut lone = Lone::with(config(), &requests);
+        assert_eq!(lone.poll_psns(), [0, 1, 2, 3, 4, 5]);
+        for psn in &acks {
+            lone.ack(*psn);
+        }
+        all_succeeded(&lone.statuses(), 0..retired);
+        // With all acknowledged nothing is waited for.
+        let waits = lone.requester.poll_timeout().is_some();
+        assert_eq!(waits, retired < 4, "{acks:?}");
+    }
+}
+
+// Rules: ACK-9, ACK-10, NAK-20, PSN-13
+#[test]
+fn responses_outside_of_what_is_outstanding_are_ignored() {
+    let mut lone = Lone::with(config(), &[(send(), 10), (send(), 600)]);
+    lone.poll_psns();
+    lone.ack(0);
+    let before = lone.statuses();
+    for psn in [4, 5, 0x80_0000, 0xff_fffe, 0xff_ffff, 0] {
+        lone.ack(psn);
+        lone.nak(psn, NakCode::InvalidRequest);
+        lone.nak(psn, NakCode::SequenceError);
+        lone.rnr_nak(psn, 0);
+        lone.data(psn, psn, 10);
+    }
+    assert_eq!(lone.statuses(), before);
+    assert_eq!(lone.count(Event::StaleResponse), 30);
+    assert_eq!(lone.poll_psns(), []);
+    assert_eq!(lone.requester.state(), SendState::Running);
+}
+
+// Rules: VAL-10
+#[test]
+fn requests_are_not_responses() {
+    let mut lone = Lone::with(config(), &[(send(), 10)]);
+    lone.poll_psns();
+    let mut packet = response_packet(0, Response::ReadMiddle, 0);
+    packet.body = Body::Request(Request::SendMiddle);
+    let host = &mut lone.world.host(&[]);
+    assert_eq!(
+        lone.requester.handle_response(lone.now, &packet, host),
+        roce::host::Handled::Done
+    );
+    assert_eq!(lone.requester.state(), SendState::Running);
+    assert_eq!(lone.count(Event::StaleResponse), 0);
+}
+
+// Rules: PSN-3, SEG-6, SEG-9, SEG-12
+#[test]
+fn headers_are_those_of_the_configuration() {
+    let mut lone = Lone::with(config(), &[(write_imm(0x777, [1, 2, 3, 4]), 257)]);
+    let (first, _) = lone.poll().unwrap();
+    let (last, (_, request, len)) = lone.poll().unwrap();
+    assert_eq!(first.dest_qp, config().dest_qp);
+    assert_eq!(first.pkey, Pkey::DEFAULT);
+    assert_eq!((first.psn.get(), last.psn.get()), (FIRST, FIRST + 1));
+    assert_eq!((first.ack_req, last.ack_req), (false, true));
+    assert_eq!((first.pad, last.pad, len), (0, 3, 1));
+    assert_eq!(request.operation(), Operation::WriteLastImm);
+}
+
+// Rules: WIRE-29, WIRE-30
+#[test]
+fn what_requests_have_no_use_for_is_0() {
+    let requests = [
+        (send(), 300),
+        (write_imm(0, [1; 4]), 300),
+        (read(0), 300),
+        (fetch_add(0, 1), 8),
+        (atomic_write(0), 8),
+        (flush(0, true), 8),
+    ];
+    let pkey = Pkey(0x8001);
+    for (op, len) in requests {
+        let mut lone = Lone::with(SendConfig { pkey, ..config() }, &[(op, len)]);
+        let sent: Vec<_> = std::iter::from_fn(|| lone.poll()).collect();
+        assert!(!sent.is_empty());
+        for (bth, (_, _, len)) in sent {
+            let plain = Bth {
+                transport: Transport::Rc,
+                solicited: false,
+                mig_req: false,
+                pad: (len.wrapping_neg() & 3) as u8,
+                pkey,
+                fecn: false,
+                becn: false,
+                dest_qp: config().dest_qp,
+                ack_req: bth.ack_req,
+                psn: bth.psn,
+            };
+            assert_eq!(bth, plain, "{op:?}");
+        }
+    }
+}
+
+// Rules: RTY-12
+#[test]
+fn what_is_sent_again_is_the_same() {
+    let requests = [
+        (send(), 600),
+        (write_imm(0x40, [1, 2, 3, 4]), 257),
+        (fetch_add(0x48, 7), 8),
+        (write(0x50), 0),
+        (compare_swap(0x58, 1, 2), 8),
+    ];
+    let mut lone = Lone::with(config(), &requests);
+    let everything = |lone: &mut Lone| -> Vec<_> {
+        let sent = std::iter::from_fn(|| lone.poll());
+        let plain = |(bth, sent)| {
+            (
+                Bth {
+                    ack_req: false,
+                    ..bth
+                },
+                sent,
+            )
+        };
+        sent.map(plain).collect()
+    };
+    let first = everything(&mut lone);
+    assert_eq!(first.len(), 8);
+    lone.sleep(TIMEOUT_NS);
+    assert_eq!(everything(&mut lone), first);
+    lone.nak(0, NakCode::SequenceError);
+    assert_eq!(everything(&mut lone), first);
+}
+
+// Rules: CRD-2
+#[test]
+fn credits_do_not_hold_it_back() {
+    for credits in 0..32 {
+        let mut lone = Lone::with(config(), &[(send(), 10), (send(), 10), (send(), 10)]);
+        assert_eq!(lone.poll_psns(), [0, 1, 2]);
+        lone.acknowledge(0, Syndrome::Ack { credits });
+        all_succeeded(&lone.statuses(), 0..1);
+        lone.post(3, send(), 10, SendFlags::default());
+        assert_eq!(lone.poll_psns(), [3], "{credits}");
+        lone.acknowledge(3, Syndrome::Ack { credits });
+        all_succeeded(&lone.statuses(), 0..4);
+    }
+}
+
+// Rules: ACK-16
+#[test]
+fn any_message_number_will_do() {
+    for msn in [0, 1, 2, 77, 0x80_0000, 0xff_ffff] {
+        let mut lone = Lone::with(config(), &[(send(), 10), (read(0), 10), (send(), 10)]);
+        lone.poll_psns();
+        let aeth = Aeth {
+            syndrome: Syndrome::ACK,
+            msn: Msn::new(msn),
+        };
+        lone.respond(0, Response::Acknowledge(aeth), &[]);
+        all_succeeded(&lone.statuses(), 0..1);
+        lone.respond(1, Response::ReadOnly(aeth), &[5; 10]);
+        lone.respond(2, Response::Acknowledge(aeth), &[]);
+        all_succeeded(&lone.statuses(), 0..3);
+    }
+}
+
+// Rules: NAK-5, NAK-14, NAK-15, PSN-14
+#[test]
+fn a_sequence_nak_is_answered_once_for_each_psn() {
+    let mut lone = Lone::with(config(), &[(send(), 10), (send(), 1000), (send(), 10)]);
+    assert_eq!(lone.poll_psns(), [0, 1, 2, 3, 4, 5]);
+    lone.nak(2, NakCode::SequenceError);
+    lone.nak(2, NakCode::SequenceError);
+    all_succeeded(&lone.statuses(), 0..1);
+    assert_eq!(lone.poll_psns(), [2, 3, 4, 5]);
+    lone.nak(2, NakCode::SequenceError);
+    assert_eq!(lone.poll_psns(), []);
+    lone.nak(3, NakCode::SequenceError);
+    assert_eq!(lone.poll_psns(), [3, 4, 5]);
+    lone.ack(5);
+    all_succeeded(&lone.statuses(), 0..3);
+    assert_eq!(lone.count(Event::Retransmit), 2);
+    assert_eq!(lone.count(Event::SequenceNakReceived), 4);
+}
+
+// Rules: RTY-13
+#[test]
+fn what_is_acknowledged_is_not_sent_again() {
+    let mut lone = Lone::with(config(), &[(send(), 10), (send(), 1000), (send(), 10)]);
+    lone.poll_psns();
+    lone.nak(1, NakCode::SequenceError);
+    assert_eq!(lone.poll().unwrap().1 .0, 1);
+    lone.ack(3); // The NAK was stale: the peer has more.
+    assert_eq!(lone.poll_psns(), [4, 5]);
+    lone.nak(5, NakCode::SequenceError);
+    lone.ack(5);
+    assert_eq!(lone.poll_psns(), []);
+    all_succeeded(&lone.statuses(), 0..3);
+}
+
+// Rules: ERR-10, RTY-8
+#[test]
+fn without_retries_the_first_nak_is_the_last() {
+    let config = SendConfig {
+        retry_cnt: RetryCount::NONE,
+        ..config()
+    };
+    let mut lone = Lone::with(config, &[(send(), 10), (send(), 10), (send(), 10)]);
+    lone.poll_psns();
+    lone.nak(1, NakCode::SequenceError);
+    assert_eq!(
+        lone.statuses(),
+        failed_after(0..1, Status::TransportRetryExceeded, 1)
+    );
+    assert_eq!(lone.requester.state(), SendState::Error);
+}
+
+// Rules: ERR-4, ERR-7, NAK-5, NAK-16, NAK-17, NAK-19
+#[test]
+fn each_refusal_has_its_status() {
+    for (code, status) in [
+        (NakCode::InvalidRequest, Status::RemoteInvalidRequest),
+        (NakCode::RemoteAccess, Status::RemoteAccess),
+        (NakCode::RemoteOperation, Status::RemoteOperation),
+    ] {
+        for op in [send(), write(0), read(0)] {
+            let mut lone = Lone::with(config(), &[(write(0), 10), (op, 700), (send(), 10)]);
+            lone.poll_psns();
+            lone.post(3, send(), 10, SendFlags::default());
+            lone.nak(2, code);
+            assert_eq!(lone.statuses(), failed_after(0..1, status, 2));
+            assert_eq!(lone.requester.state(), SendState::Error);
+            assert_eq!(lone.requester.poll_timeout(), None);
+            assert_eq!(lone.poll_psns(), []);
+            assert_eq!(lone.world.payloads.count(), 0);
+        }
+    }
+}
+
+// Rules: NAK-18
+#[test]
+fn a_refusal_behind_an_incomplete_read_is_a_gap() {
+    let mut lone = Lone::with(config(), &[(read(0), 700), (send(), 10)]);
+    lone.poll_psns();
+    lone.data(0, 0, 700);
+    lone.nak(3, NakCode::InvalidRequest);
+    assert_eq!(lone.statuses(), []);
+    assert_eq!(lone.count(Event::ResponseGap), 1);
+    assert_eq!(lone.poll_psns(), [1, 3]);
+}
+
+// Rules: RTY-1, RTY-3, RTY-7, RTY-8, RTY-11
+#[test]
+fn the_timer_sends_again_and_gives_up() {
+    let mut lone = Lone::with(config(), &[(send(), 300), (send(), 10)]);
+    lone.poll_psns();
+    for patience in [1, 2] {
+        assert_eq!(
+            lone.requester.poll_timeout(),
+            Some(lone.now.after_ns(patience * TIMEOUT_NS))
+        );
+        lone.sleep(patience * TIMEOUT_NS - 1);
+        assert_eq!(lone.poll_psns(), []);
+        lone.sleep(1);
+        assert_eq!(lone.poll_psns(), [0, 1, 2]);
+    }
+    lone.sleep(4 * TIMEOUT_NS);
+    assert_eq!(
+        lone.statuses(),
+        failed_after(0..0, Status::TransportRetryExceeded, 1)
+    );
+    assert_eq!(lone.count(Event::AckTimeout), 3);
+    assert_eq!(lone.count(Event::Retransmit), 2);
+    assert_eq!(lone.count(Event::RetryExceeded), 1);
+}
+
+// Rules: RTY-5
+#[test]
+fn what_is_sent_later_does_not_put_the_timer_off() {
+    let mut lone = Lone::with(config(), &[(send(), 10)]);
+    lone.poll_psns();
+    let timeout = lone.requester.poll_timeout();
+    lone.sleep(TIMEOUT_NS / 2);
+    lone.post(1, send(), 10, SendFlags::default());
+    assert_eq!(lone.poll_psns(), [1]);
+    assert_eq!(lone.requester.poll_timeout(), timeout);
+}
+
+// Rules: ACK-11, RTY-6, RTY-10
+#[test]
+fn progress_winds_timer_and_retries_up_again() {
+    let mut lone = Lone::with(config(), &[(send(), 1000)]);
+    lone.poll_psns();
+    for psn in 0..4 {
+        for patience in [1, 2] {
+            lone.sleep(patience * TIMEOUT_NS);
+            assert_eq!(lone.poll_psns().first(), Some(&psn));
+        }
+        lone.sleep(4 * TIMEOUT_NS - 1);
+        lone.ack(psn);
+        lone.sleep(1);
+        assert_eq!(lone.poll_psns(), []);
+    }
+    all_succeeded(&lone.statuses(), 0..1);
+    assert_eq!(lone.requester.poll_timeout(), None);
+}
+
+// Rules: RTY-4
+#[test]
+fn without_a_timeout_it_waits_for_ever() {
+    let config = SendConfig {
+        timeout: AckTimeout::NEVER,
+        ..config()
+    };
+    let mut lone = Lone::with(config, &[(send(), 10)]);
+    lone.poll_psns();
+    assert_eq!(lone.requester.poll_timeout(), None);
+    lone.sleep(u64::MAX / 2);
+    assert_eq!(lone.poll_psns(), []);
+    lone.ack(0);
+    all_succeeded(&lone.statuses(), 0..1);
+}
+
+// Rules: NAK-15, RTY-9
+#[test]
+fn a_nak_after_the_timer_is_answered() {
+    let mut lone = Lone::with(config(), &[(send(), 700)]);
+    lone.poll_psns();
+    lone.nak(0, NakCode::SequenceError);
+    lone.poll_psns();
+    lone.sleep(TIMEOUT_NS);
+    lone.poll_psns();
+    lone.nak(0, NakCode::SequenceError);
+    // The third retry is one too many.
+    assert_eq!(
+        lone.statuses(),
+        failed_after(0..0, Status::TransportRetryExceeded, 0)
+    );
+}
+
+// Rules: RNR-7, RNR-8, RNR-9, RNR-15
+#[test]
+fn an_rnr_nak_is_waited_out() {
+    let mut lone = Lone::with(config(), &[(write(0), 10), (send(), 300), (send(), 10)]);
+    lone.poll_psns();
+    lone.rnr_nak(1, 5);
+    let until = lone.now.after_ns(60_000);
+    all_succeeded(&lone.statuses(), 0..1);
+    assert_eq!(lone.requester.poll_timeout(), Some(until));
+    // The same NAK again, and any other talk of loss, change nothing.
+    lone.rnr_nak(1, 20);
+    lone.nak(1, NakCode::SequenceError);
+    lone.sleep(59_999);
+    assert_eq!(lone.poll_psns(), []);
+    assert_eq!(lone.requester.blocked(), Some(Blocked::Rnr(until)));
+    lone.sleep(1);
+    assert_eq!(lone.poll_psns(), [1, 2, 3]);
+    assert_eq!(lone.count(Event::RnrNakReceived), 1);
+    lone.ack(3);
+    all_succeeded(&lone.statuses(), 0..3);
+}
+
+#[test]
+fn polling_late_enough_ends_the_wait_by_itself() {
+    let mut lone = Lone::with(config(), &[(send(), 10)]);
+    lone.poll_psns();
+    lone.rnr_nak(0, 1);
+    lone.now = lone.now.after_ns(10_000);
+    assert_eq!(lone.poll_psns(), [0]);
+}
+
+// Rules: RNR-16
+#[test]
+fn progress_ends_the_wait() {
+    let mut lone = Lone::with(config(), &[(send(), 10), (send(), 10)]);
+    lone.poll_psns();
+    lone.rnr_nak(0, 1);
+    lone.ack(0); // The NAK was a stray copy.
+    assert_eq!(lone.poll_psns(), [1]);
+}
+
+// Rules: RNR-11, RNR-12, RNR-14, RNR-18
+#[test]
+fn rnr_retries_run_out_unless_infinite() {
+    for (count, tries) in [(0, 1), (2, 3), (6, 7), (7, 50)] {
+        let config = SendConfig {
+            rnr_retry: RetryCount::new(count).unwrap(),
+            retry_cnt: RetryCount::NONE,
+            ..config()
+        };
+        let mut lone = Lone::with(config, &[(send(), 10), (send(), 10)]);
+        for _ in 0..tries {
+            assert_eq!(lone.statuses(), []);
+            assert_eq!(lone.poll_psns(), [0, 1]);
+            lone.rnr_nak(0, 1);
+            lone.sleep(10_000);
+        }
+        if count == 7 {
+            assert_eq!(lone.statuses(), []);
+        } else {
+            let expected = failed_after(0..0, Status::RnrRetryExceeded, 1);
+            assert_eq!(lone.statuses(), expected);
+            assert_eq!(lone.count(Event::RnrRetryExceeded), 1);
+        }
+    }
+}
+
+// Rules: RNR-14
+#[test]
+fn an_rnr_nak_shows_that_the_peer_is_there() {
+    let mut lone = Lone::with(config(), &[(send(), 10)]);
+    for _ in 0..2 {
+        // The timer is let run out as often as may be, then the peer speaks.
+        for patience in [1, 2] {
+            assert_eq!(lone.poll_psns(), [0]);
+            lone.sleep(patience * TIMEOUT_NS);
+        }
+        assert_eq!(lone.poll_psns(), [0]);
+        lone.rnr_nak(0, 1);
+        lone.sleep(10_000);
+    }
+    assert_eq!(lone.poll_psns(), [0]);
+    assert_eq!(lone.statuses(), []);
+}
+
+// Rules: RNR-13
+#[test]
+fn progress_winds_rnr_retries_up_again() {
+    let mut lone = Lone::with(config(), &[(send(), 10), (send(), 10)]);
+    for psn in 0..2 {
+        for _ in 0..2 {
+            lone.poll_psns();
+            lone.rnr_nak(psn, 1);
+            lone.sleep(10_000);
+        }
+        lone.poll_psns();
+        lone.ack(psn);
+    }
+    all_succeeded(&lone.statuses(), 0..2);
+}
+
+// Rules: ACK-6, SEG-13, SEG-14
+#[test]
+fn lost_responses_are_asked_for_again_and_only_those() {
+    let len = 1000;
+    for lost in 0..4 {
+        let mut lone = Lone::with(config(), &[(write(0), 10), (read(0x40), len)]);
+        assert_eq!(lone.poll_psns(), [0, 1]);
+        for psn in 1..5 {
+            if psn != lost + 1 {
+                lone.data(psn, 1, len);
+            }
+        }
+        if lost == 3 {
+            lone.sleep(TIMEOUT_NS); // Nothing comes after it that could tell.
+        }
+        let (psn, request, _) = lone.poll_all()[0];
+        assert_eq!(psn, 1 + lost);
+        let Request::Read(reth) = request else {
+            panic!("{request:?}");
+        };
+        let rest = remote(0x40 + (lost * MTU) as usize);
+        assert_eq!((reth.iova, reth.rkey), (rest.iova, rest.rkey));
+        assert_eq!(reth.length, len - lost * MTU);
+        for psn in 1 + lost..5 {
+            lone.data(psn, 1, len);
+        }
+        all_succeeded(&lone.statuses(), 0..2);
+        assert_eq!(lone.world.memory[..3], [1, 1, 1]);
+        assert_eq!(lone.world.memory[999..1001], [4, 0x5a]);
+        assert_eq!(lone.count(Event::Retransmit), 1);
+    }
+}
+
+#[test]
+fn a_gap_is_answered_once_for_each_psn() {
+    let mut lone = Lone::with(config(), &[(read(0), 2560)]);
+    lone.poll_psns();
+    lone.data(0, 0, 2560);
+    for psn in 2..9 {
+        lone.data(psn, 0, 2560);
+    }
+    assert_eq!(lone.count(Event::ResponseGap), 7);
+    assert_eq!(lone.poll_psns(), [1]);
+    assert_eq!(lone.count(Event::Retransmit), 1);
+    // The late one closes the gap before the answer to the new request.
+    lone.data(1, 0, 2560);
+    lone.data(3, 0, 2560);
+    assert_eq!(lone.poll_psns(), [2]);
+    assert_eq!(lone.count(Event::Retransmit), 2);
+}
+
+// Rules: RTY-9
+#[test]
+fn a_gap_uses_up_retries_too() {
+    let mut lone = Lone::with(config(), &[(read(0), 1000), (send(), 10)]);
+    assert_eq!(lone.poll_psns(), [0, 4]);
+    lone.ack(4);
+    assert_eq!(lone.poll_psns(), [0, 4]);
+    lone.sleep(TIMEOUT_NS);
+    assert_eq!(lone.poll_psns(), [0, 4]);
+    // Two were all.
+    lone.data(1, 0, 1000);
+    assert_eq!(
+        lone.statuses(),
+        failed_after(0..0, Status::TransportRetryExceeded, 1)
+    );
+}
+
+// Rules: DUP-17
+#[test]
+fn a_late_response_shortens_what_is_asked_for_again() {
+    let mut lone = Lone::with(config(), &[(read(0), 1000)]);
+    lone.poll_psns();
+    lone.data(2, 0, 1000);
+    lone.data(0, 0, 1000);
+    assert_eq!(lone.poll_psns(), [1]);
+    lone.data(3, 0, 1000);
+    lone.data(1, 0, 1000);
+    lone.data(2, 0, 1000);
+    lone.data(3, 0, 1000);
+    all_succeeded(&lone.statuses(), 0..1);
+    assert_eq!(lone.poll_psns(), []);
+}
+
+// Rules: ACK-5, CPL-7
+#[test]
+fn only_data_complete_a_read() {
+    for (ack, gaps, retired) in [
+        (0, 0, 1), // before it
+        (1, 0, 1), // its first response's number
+        (4, 0, 1), // its last one's
+        (5, 1, 1), // behind it
+    ] {
+        let requests = [(write(0), 10), (read(0), 1000), (send(), 10)];
+        let mut lone = Lone::with(config(), &requests);
+        assert_eq!(lone.poll_psns(), [0, 1, 5]);
+        lone.ack(ack);
+        assert_eq!(lone.count(Event::ResponseGap), gaps, "ACK {ack}");
+        all_succeeded(&lone.statuses(), 0..retired);
+        let again = if gaps > 0 { vec![1, 5] } else { vec![] };
+        assert_eq!(lone.poll_psns(), again);
+        for psn in 1..5 {
+            lone.data(psn, 1, 1000);
+        }
+        lone.ack(5);
+        all_succeeded(&lone.statuses(), 0..3);
+    }
+}
+
+// Rules: RDA-22
+#[test]
+fn a_responder_may_start_the_rest_of_a_read_as_a_new_response() {
+    let mut lone = Lone::with(config(), &[(read(0), 1000)]);
+    lone.poll_psns();
+    lone.data(0, 0, 1000);
+    lone.data(2, 0, 1000);
+    lone.poll_psns();
+    let ack = aeth(Syndrome::ACK);
+    lone.respond(1, Response::ReadFirst(ack), &[1; 256]);
+    lone.respond(2, Response::ReadMiddle, &[2; 256]);
+    lone.respond(3, Response::ReadOnly(ack), &[3; 232]);
+    all_succeeded(&lone.statuses(), 0..1);
+}
+
+// Rules: RDA-18, RDA-19, RDA-20, RDA-21
+#[test]
+fn responses_that_cannot_be_fail_the_request() {
+    let ack = aeth(Syndrome::ACK);
+    let nak = aeth(Syndrome::Nak(NakCode::RemoteAccess));
+    let atomic = AtomicAckEth { original: 0 };
+    let full = [0; 256];
+    let cases: [(SendOp, u32, Response, &[u8]); 21] = [
+        // Too long, too short.
+        (read(0), 10, Response::ReadOnly(ack), &full[..11]),
+        (read(0), 10, Response::ReadOnly(ack), &full[..9]),
+        (read(0), 0, Response::ReadOnly(ack), &full[..1]),
+        (read(0), 300, Response::ReadFirst(ack), &full[..255]),
+        (read(0), 300, Response::ReadMiddle, &full[..0]),
+        // It does not begin.
+        (read(0), 300, Response::ReadMiddle, &full),
+        (read(0), 10, Response::ReadLast(ack), &full[..10]),
+        // It goes on too far, or ends too early.
+        (read(0), 10, Response::ReadFirst(ack), &full[..10]),
+        (read(0), 256, Response::ReadMiddle, &full),
+        (read(0), 257, Response::ReadOnly(ack), &full),
+        (read(0), 300, Response::ReadLast(ack), &full),
+        // The wrong kind.
+        (send(), 10, Response::ReadOnly(ack), &full[..10]),
+        (write(0), 10, Response::ReadMiddle, &full),
+        (send(), 10, Response::AtomicAcknowledge(ack, atomic), &[]),
+        (read(0), 8, Response::AtomicAcknowledge(ack, atomic), &[]),
+        (fetch_add(0, 1), 8, Response::ReadOnly(ack), &full[..8]),
+        (fetch_add(0, 1), 8, Response::ReadFirst(ack), &full),
+        (compare_swap(0, 1, 2), 8, Response::ReadMiddle, &full),
+        (compare_swap(0, 1, 2), 8, Response::ReadLast(ack), &[]),
+        // Data with a refusal.
+        (
+            fetch_add(0, 1),
+            8,
+            Response::AtomicAcknowledge(nak, atomic),
+            &[],
+        ),
+        (read(0), 10, Response::ReadOnly(nak), &full[..10]),
+    ];
+    for (op, len, response, payload) in cases {
+        let mut lone = Lone::with(config(), &[(op, len), (send(), 10)]);
+        lone.poll_psns();
+        lone.respond(0, response, payload);
+        assert_eq!(
+            lone.statuses(),
+            failed_after(0..0, Status::BadResponse, 1),
+            "{response:?} to {op:?}"
+        );
+        assert_eq!(lone.world.memory[..256], [0x5a; 256], "nothing is placed");
+    }
+}
+
+impl Lone {
+    /// The response `psn` to an atomic, which found this.
+    fn original(&mut self, psn: u32, original: u64) {
+        let ack = aeth(Syndrome::ACK);
+        self.respond(
+            psn,
+            Response::AtomicAcknowledge(ack, AtomicAckEth { original }),
+            &[],
+        );
+    }
+}
+
+// Rules: DUP-17, SEG-15
+#[test]
+fn an_atomic_is_one_packet_that_says_what_to_do() {
+    let requests = [(fetch_add(0x40, 7), 8), (compare_swap(0x48, 1, 2), 8)];
+    let mut lone = Lone::with(config(), &requests);
+    let eth = |at, swap_add, compare| AtomicEth {
+        iova: remote(at).iova,
+        rkey: remote(at).rkey,
+        swap_add,
+        compare,
+    };
+    assert_eq!(
+        lone.poll_all(),
+        [
+            (0, Request::FetchAdd(eth(0x40, 7, 0)), 0),
+            (1, Request::CompareSwap(eth(0x48, 2, 1)), 0),
+        ]
+    );
+    lone.original(0, 0x0102_0304_0506_0708);
+    all_succeeded(&lone.statuses(), 0..1);
+    assert_eq!(lone.world.word(0), 0x0102_0304_0506_0708);
+    lone.original(0, 1); // Again: it is complete.
+    assert_eq!(lone.count(Event::StaleResponse), 1);
+    assert_eq!(lone.world.word(0), 0x0102_0304_0506_0708);
+    lone.original(1, 9);
+    all_succeeded(&lone.statuses(), 0..2);
+    assert_eq!(lone.poll_psns(), []);
+}
+
+// Rules: CPL-13, MPE-6, MPE-7, MPE-8, PSN-7
+#[test]
+fn atomic_writes_and_flushes_wait_for_an_empty_response() {
+    let requests = [(atomic_write(0x40), 8), (flush(0x48, false), 5000)];
+    let mut lone = Lone::with(config(), &requests);
+    lone.post(2, flush(0, true), u32::MAX >> 1, SendFlags::default());
+    let eth = |at, length| Reth {
+        iova: remote(at).iova,
+        rkey: remote(at).rkey,
+        length,
+    };
+    let feth = |selectivity| Feth {
+        placement: 1,
+        selectivity,
+    };
+    let sent = lone.poll_all();
+    assert_eq!(
+        sent,
+        [
+            (0, Request::AtomicWrite(eth(0x40, 8)), 8),
+            (1, Request::Flush(feth(0), eth(0x48, 5000)), 0),
+        ]
+    );
+    // They count against the depth.
+    assert_eq!(lone.requester.blocked(), Some(Blocked::ReadDepth));
+    let ack = aeth(Syndrome::ACK);
+    lone.ack(1);
+    lone.respond(0, Response::ReadOnly(ack), &[]);
+    all_succeeded(&lone.statuses(), 0..1);
+    let third = Request::Flush(feth(1), eth(0, u32::MAX >> 1));
+    let sent = lone.poll_all();
+    assert!(sent.contains(&(2, third, 0)), "{sent:?}");
+    lone.respond(1, Response::ReadOnly(ack), &[]);
+    lone.respond(2, Response::ReadOnly(ack), &[]);
+    all_succeeded(&lone.statuses(), 0..3);
+    let ops = [
+        CompletionOp::AtomicWrite,
+        CompletionOp::Flush,
+        CompletionOp::Flush,
+    ];
+    assert!(lone.world.sent.iter().map(|one| one.op).eq(ops));
+    for response in [
+        Response::ReadFirst(ack),
+        Response::ReadMiddle,
+        Response::ReadLast(ack),
+        Response::AtomicAcknowledge(ack, AtomicAckEth { original: 0 }),
+    ] {
+        let mut lone = Lone::with(config(), &[(flush(0, false), 8)]);
+        lone.poll_psns();
+        lone.respond(0, response, &[]);
+        assert_eq!(lone.statuses(), failed_after(0..0, Status::BadResponse, 0));
+    }
+}
+
+// Rules: ACK-5, CPL-7
+#[test]
+fn only_its_answer_completes_an_atomic() {
+    for (ack, gaps, retired) in [
+        (0, 0, 1), // before it
+        (1, 0, 1), // its own number
+        (2, 1, 1), // behind it
+    ] {
+        let requests = [(write(0), 10), (fetch_add(0, 1), 8), (send(), 10)];
+        let mut lone = Lone::with(config(), &requests);
+        assert_eq!(lone.poll_psns(), [0, 1, 2]);
+        lone.ack(ack);
+        assert_eq!(lone.count(Event::ResponseGap), gaps, "ACK {ack}");
+        all_succeeded(&lone.statuses(), 0..retired);
+        let again = if gaps > 0 { vec![1, 2] } else { vec![] };
+        assert_eq!(lone.poll_psns(), again);
+        lone.original(1, 1);
+        lone.ack(2);
+        all_succeeded(&lone.statuses(), 0..3);
+    }
+}
+
+// Rules: ACK-6, NAK-18
+#[test]
+fn an_answer_behind_one_that_is_missing_is_a_gap() {
+    let mut lone = Lone::with(config(), &[(fetch_add(0, 1), 8), (fetch_add(0, 1), 8)]);
+    assert_eq!(lone.poll_psns(), [0, 1]);
+    lone.original(1, 6);
+    assert_eq!(lone.count(Event::ResponseGap), 1);
+    assert_eq!(lone.statuses(), []);
+    assert_eq!(lone.poll_psns(), [0, 1]);
+    lone.original(0, 5);
+    lone.original(1, 6);
+    all_succeeded(&lone.statuses(), 0..2);
+    // A refusal of the second completes nothing before the first is answered.
+    let mut lone = Lone::with(config(), &[(fetch_add(0, 1), 8), (fetch_add(0, 1), 8)]);
+    lone.poll_psns();
+    lone.nak(1, NakCode::RemoteAccess);
+    assert_eq!(lone.statuses(), []);
+    assert_eq!(lone.poll_psns(), [0, 1]);
+    lone.original(0, 5);
+    lone.nak(1, NakCode::RemoteAccess);
+    assert_eq!(lone.statuses(), failed_after(0..1, Status::RemoteAccess, 0));
+}
+
+// Rules: ORD-4, RDA-3
+#[test]
+fn atomics_keep_to_the_depth_and_to_fences() {
+    let requests = [(fetch_add(0, 1), 8), (read(0), 8), (fetch_add(0, 1), 8)];
+    let mut lone = Lone::with(config(), &requests);
+    lone.post(3, send(), 10, fenced());
+    assert_eq!(lone.poll_psns(), [0, 1]);
+    assert_eq!(lone.requester.blocked(), Some(Blocked::ReadDepth));
+    lone.original(0, 1);
+    assert_eq!(lone.poll_psns(), [2]);
+    assert_eq!(lone.requester.blocked(), Some(Blocked::Fence));
+    lone.data(1, 1, 8);
+    assert_eq!(lone.poll_psns(), []);
+    lone.original(2, 1);
+    assert_eq!(lone.poll_psns(), [3]);
+    lone.ack(3);
+    all_succeeded(&lone.statuses(), 0..4);
+}
+
+// Rules: ORD-10, RDA-23
+#[test]
+fn memory_that_is_gone_fails_the_atomic() {
+    let mut lone = Lone::with(config(), &[(fetch_add(0, 1), 8)]);
+    lone.poll_psns();
+    lone.world.gone.push(0);
+    lone.original(0, 1);
+    assert_eq!(
+        lone.statuses(),
+        failed_after(0..0, Status::LocalProtection, 0)
+    );
+}
+
+// Rules: ORD-10, RDA-23
+#[test]
+fn memory_that_is_gone_fails_the_read() {
+    let mut lone = Lone::with(config(), &[(read(0), 1000)]);
+    lone.poll_psns();
+    lone.world.gone.push(0);
+    lone.data(0, 0, 1000);
+    assert_eq!(
+        lone.statuses(),
+        failed_after(0..0, Status::LocalProtection, 0)
+    );
+}
+
+// Rules: RDA-3, RDA-5
+#[test]
+fn reads_keep_to_the_depth() {
+    for depth in 1..=3 {
+        let config = SendConfig {
+            max_rd_atomic: depth,
+            ..config()
+        };
+        let mut lone = Lone::with(config, &[(read(0), 10); 5]);
+        let depth = u32::from(depth);
+        let mut expected = Vec::from_iter(0..depth);
+        assert_eq!(lone.poll_psns(), expected);
+        assert_eq!(lone.requester.blocked(), Some(Blocked::ReadDepth));
+        for psn in 0..5 {
+            // To ask again takes no place.
+            lone.sleep(TIMEOUT_NS);
+            assert_eq!(lone.poll_psns(), expected);
+            lone.data(psn, psn, 10);
+            let more: Vec<u32> = (psn + depth..5).take(1).collect();
+            assert_eq!(lone.poll_psns(), more);
+            expected.remove(0);
+            expected.extend(more);
+        }
+        all_succeeded(&lone.statuses(), 0..5);
+    }
+}
+
+// Rules: RDA-4
+#[test]
+fn the_depth_holds_back_only_reads_and_what_comes_behind() {
+    let mut lone = Lone::with(
+        config(),
+        &[
+            (read(0), 10),
+            (read(0), 10),
+            (send(), 10),
+            (read(0), 10),
+            (send(), 10),
+        ],
+    );
+    assert_eq!(lone.poll_psns(), [0, 1, 2]);
+    lone.data(0, 0, 10);
+    assert_eq!(lone.poll_psns(), [3, 4]);
+}
+
+// Rules: RDA-6
+#[test]
+fn without_depth_a_read_is_refused_in_its_turn() {
+    let config = SendConfig {
+        max_rd_atomic: 0,
+        ..config()
+    };
+    let mut lone = Lone::with(config, &[(send(), 10), (read(0), 10), (send(), 10)]);
+    assert_eq!(lone.poll_psns(), [0]);
+    assert_eq!(lone.requester.blocked(), Some(Blocked::BadRequest));
+    assert_eq!(lone.statuses(), []);
+    lone.ack(0);
+    assert_eq!(
+        lone.statuses(),
+        failed_after(0..1, Status::LocalQpOperation, 1)
+    );
+}
+
+// Rules: ORD-4, ORD-5, ORD-7
+#[test]
+fn a_fence_waits_for_reads_only() {
+    let mut lone = Lone::with(config(), &[(read(0), 10), (read(0), 10), (send(), 10)]);
+    lone.post(3, write(0), 10, fenced());
+    lone.post(4, send(), 10, SendFlags::default());
+    assert_eq!(lone.poll_psns(), [0, 1, 2]);
+    assert_eq!(lone.requester.blocked(), Some(Blocked::Fence));
+    lone.data(0, 0, 10);
+    assert_eq!(lone.poll_psns(), []);
+    lone.data(1, 1, 10);
+    assert_eq!(lone.poll_psns(), [3, 4]);
+    // What was begun is not held back when it is sent again.
+    lone.sleep(TIMEOUT_NS);
+    assert_eq!(lone.poll_psns(), [2, 3, 4]);
+}
+
+// Rules: ORD-6
+#[test]
+fn a_fence_holds_a_read_back_too() {
+    let mut lone = Lone::with(config(), &[(read(0), 10)]);
+    lone.post(1, read(0), 10, fenced());
+    assert_eq!(lone.poll_psns(), [0]);
+    assert_eq!(lone.requester.blocked(), Some(Blocked::Fence));
+    lone.data(0, 0, 10);
+    assert_eq!(lone.poll_psns(), [1]);
+}
+
+// Rules: ORD-12
+#[test]
+fn a_fence_does_not_wait_for_what_is_behind_it() {
+    let mut lone = Lone::new(config());
+    lone.post(0, write(0), 10, fenced());
+    lone.post(1, read(0), 10, SendFlags::default());
+    assert_eq!(lone.poll_psns(), [0, 1]);
+    // Nor when both are sent again, with the READ outstanding.
+    lone.sleep(TIMEOUT_NS);
+    assert_eq!(lone.poll_psns(), [0, 1]);
+    lone.data(1, 1, 10);
+    all_succeeded(&lone.statuses(), 0..2);
+}
+
+// Rules: MPE-7
+#[test]
+fn a_fence_waits_for_atomic_writes_and_flushes() {
+    for op in [atomic_write(0x40), flush(0x40, false)] {
+        let mut lone = Lone::with(config(), &[(op, 8)]);
+        lone.post(1, send(), 10, fenced());
+        assert_eq!(lone.poll_psns(), [0]);
+        assert_eq!(lone.requester.blocked(), Some(Blocked::Fence));
+        lone.respond(0, Response::ReadOnly(aeth(Syndrome::ACK)), &[]);
+        assert_eq!(lone.poll_psns(), [1]);
+    }
+}
+
+// Rules: SEG-17, SEG-18
+#[test]
+fn the_window_holds_what_it_may_and_asks_where_it_closes() {
+    let mut lone = Lone::with(config(), &[(write(0), MTU * 2000)]);
+    let sent: Vec<_> = std::iter::from_fn(|| lone.poll()).collect();
+    assert_eq!(sent.len() as u32, INITIAL_OUTSTANDING_PSNS);
+    assert_eq!(lone.requester.blocked(), Some(Blocked::PsnWindow));
+    for (bth, (psn, ..)) in &sent {
+        assert_eq!(bth.ack_req, psn % 32 == 31, "at each quarter");
+    }
+    // Ten are free again, and as many more are let in.
+    lone.ack(9);
+    let more: Vec<_> = std::iter::from_fn(|| lone.poll()).collect();
+    let psns: Vec<_> = more.iter().map(|(_, (psn, ..))| *psn).collect();
+    assert_eq!(psns, Vec::from_iter(128..148));
+    assert!(more.last().unwrap().0.ack_req, "or nobody would tell");
+}
+
+// Rules: SEG-18
+#[test]
+fn many_small_requests_fill_the_window_too() {
+    let mut lone = Lone::with(config(), &[(write(0), 1); 600]);
+    assert_eq!(lone.poll_psns().len() as u32, INITIAL_OUTSTANDING_PSNS);
+    assert_eq!(lone.requester.blocked(), Some(Blocked::PsnWindow));
+    // What it cannot send it leaves in the queue.
+    assert_eq!(lone.world.send_queue.len(), 472);
+    lone.ack(127);
+    assert_eq!(lone.poll_psns().len(), 256);
+    lone.ack(383);
+    assert_eq!(lone.poll_psns().len(), 216);
+    lone.ack(599);
+    all_succeeded(&lone.statuses(), 0..600);
+}
+
+// Rules: SEG-19
+#[test]
+fn a_loss_makes_the_window_small_and_progress_large_again() {
+    let mut lone = Lone::with(config(), &[(write(0), MTU * 2000)]);
+    assert_eq!(lone.poll_psns().len(), 128);
+    lone.nak(0, NakCode::SequenceError);
+    assert_eq!(lone.poll_psns(), Vec::from_iter(0..64));
+    assert_eq!(lone.requester.blocked(), Some(Blocked::PsnWindow));
+    lone.ack(63);
+    assert_eq!(lone.poll_psns(), Vec::from_iter(64..136));
+    lone.sleep(TIMEOUT_NS);
+    assert_eq!(lone.poll_psns(), Vec::from_iter(64..80));
+    lone.ack(79);
+    assert_eq!(lone.poll_psns(), Vec::from_iter(80..112));
+}
+
+// Rules: PSN-9, PSN-18
+#[test]
+fn the_longest_read_fills_half_the_circle() {
+    let requests = [(read(0), MAX_MESSAGE_BYTES), (read(0), 1), (send(), 1)];
+    let mut lone = Lone::with(config(), &requests);
+    assert_eq!(lone.poll_psns(), [0]);
+    assert_eq!(lone.requester.blocked(), Some(Blocked::PsnWindow));
+    let next = Psn::new(FIRST).add(1 << 23);
+    assert_eq!(lone.requester.next_psn(), Some(next));
+    // Behind the window nothing answers.
+    lone.ack(1 << 23);
+    lone.ack((1 << 23) - 1);
+    assert_eq!(lone.statuses(), []);
+    assert_eq!(lone.count(Event::StaleResponse), 1);
+    lone.sleep(TIMEOUT_NS);
+    assert_eq!(lone.poll_psns(), [0]);
+}
+
+// Rules: PSN-9
+#[test]
+fn a_long_read_waits_until_its_numbers_are_free() {
+    let requests = [(write(0), 1), (read(0), MAX_MESSAGE_BYTES)];
+    let mut lone = Lone::with(config(), &requests);
+    assert_eq!(lone.poll_psns(), [0]);
+    assert_eq!(lone.requester.blocked(), Some(Blocked::PsnWindow));
+    lone.ack(0);
+    assert_eq!(lone.poll_psns(), [1]);
+}
+
+// Rules: ERR-8, ERR-9, WRQ-8
+#[test]
+fn a_bad_request_fails_in_its_turn() {
+    let mut lone = Lone::with(config(), &[(send(), 10), (send(), 10)]);
+    let bad = BadRequest {
+        wr_id: 2,
+        status: Status::LocalProtection,
+    };
+    lone.world.send_queue.push_back(Err(bad));
+    lone.post(3, send(), 10, SendFlags::default());
+    assert_eq!(lone.poll_psns(), [0, 1]);
+    assert_eq!(lone.requester.blocked(), Some(Blocked::BadRequest));
+    lone.ack(0);
+    assert_eq!(lone.requester.state(), SendState::Running);
+    lone.ack(1);
+    assert_eq!(
+        lone.statuses(),
+        failed_after(0..2, Status::LocalProtection, 1)
+    );
+    assert_eq!(lone.requester.state(), SendState::Error);
+}
+
+// Rules: SEG-7
+#[test]
+fn a_bad_request_alone_fails_at_once() {
+    let mut lone = Lone::new(config());
+    lone.post(0, send(), MAX_MESSAGE_BYTES + 1, SendFlags::default());
+    assert_eq!(lone.poll_psns(), []);
+    assert_eq!(lone.statuses(), [(0, Status::LocalLength)]);
+    assert_eq!(lone.world.payloads.count(), 0);
+}
+
+// Rules: ERR-8, ERR-9
+#[test]
+fn a_source_that_is_gone_fails_its_request_in_its_turn() {
+    let requests = [(send(), 300), (send(), 600), (send(), 10)];
+    let mut lone = Lone::with(config(), &requests);
+    // The second packet of the second request cannot be read.
+    for _ in 0..4 {
+        lone.poll().unwrap();
+    }
+    let psn = Psn::new(FIRST).add(3);
+    let host = &mut lone.world.host(&[]);
+    lone.requester.payload_fault(psn, host);
+    assert_eq!(lone.poll_psns(), []);
+    // Those before are still kept going.
+    lone.sleep(TIMEOUT_NS);
+    assert_eq!(lone.poll_psns(), [0, 1]);
+    lone.ack(3); // It was never sent.
+    assert_eq!(lone.statuses(), []);
+    lone.ack(2); // It was, of the request that is given up.
+    assert_eq!(
+        lone.statuses(),
+        failed_after(0..1, Status::LocalProtection, 1)
+    );
+}
+
+#[test]
+fn a_source_that_is_gone_fails_the_oldest_request_at_once() {
+    for sent in [1, 2, 3] {
+        let mut lone = Lone::with(config(), &[(send(), 600), (send(), 10)]);
+        for _ in 0..sent {
+            lone.poll().unwrap();
+        }
+        let psn = Psn::new(FIRST).add(sent - 1);
+        let host = &mut lone.world.host(&[]);
+        lone.requester.payload_fault(psn.add(9), host); // Never sent.
+        lone.requester.payload_fault(psn, host);
+        assert_eq!(
+            lone.statuses(),
+            failed_after(0..0, Status::LocalProtection, 1)
+        );
+    }
+}
+
+// Rules: ERR-9
+#[test]
+fn a_fault_while_sending_again_keeps_what_came_before() {
+    let requests = [(send(), 10), (send(), 10), (send(), 10), (send(), 10)];
+    let mut lone = Lone::with(config(), &requests);
+    assert_eq!(lone.poll_psns(), [0, 1, 2, 3]);
+    lone.sleep(TIMEOUT_NS);
+    lone.poll().unwrap();
+    // Of what is sent again, the second; two more had been sent behind it.
+    let psn = Psn::new(FIRST).add(1);
+    lone.poll().unwrap();
+    let host = &mut lone.world.host(&[]);
+    lone.requester.payload_fault(psn, host);
+    assert_eq!(lone.poll_psns(), []);
+    // The peer had them all and says so, whichever of them comes again.
+    lone.ack(3);
+    assert_eq!(
+        lone.statuses(),
+        failed_after(0..1, Status::LocalProtection, 2)
+    );
+}
+
+// Rules: ACK-21, STA-10, STA-11
+#[test]
+fn what_is_absent_when_it_is_sent_again_is_outstanding_still() {
+    let mut lone = Lone::with(config(), &[(send(), 10), (send(), 10)]);
+    assert_eq!(lone.poll_psns(), [0, 1]);
+    lone.sleep(TIMEOUT_NS);
+    lone.poll().unwrap();
+    lone.poll().unwrap();
+    lone.requester.unsend(Psn::new(FIRST).add(1));
+    // Nothing is begun any more, but this was.
+    lone.requester.drain(&mut lone.world.host(&[]));
+    assert_eq!(lone.poll_psns(), [1]);
+    lone.requester.unsend(Psn::new(FIRST).add(1));
+    // The peer got both at first, and says so when it gets any again.
+    lone.ack(1);
+    all_succeeded(&lone.statuses(), 0..2);
+    raised(&lone.world, AsyncEvent::SendQueueDrained);
+}
+
+// Rules: STA-14
+#[test]
+fn attributes_change_while_it_runs() {
+    let mut lone = Lone::with(config(), &[(read(0), 10), (read(0), 10), (read(0), 10)]);
+    assert_eq!(lone.poll_psns(), [0, 1]);
+    lone.requester.modify(SendUpdate {
+        timeout: AckTimeout::new(2).unwrap(),
+        retry_cnt: RetryCount::NONE,
+        rnr_retry: RetryCount::NONE,
+        max_rd_atomic: 3,
+        pkey: Pkey(0x8001),
+    });
+    let (bth, (psn, ..)) = lone.poll().unwrap();
+    assert_eq!((psn, bth.pkey), (2, Pkey(0x8001)));
+    lone.data(0, 0, 10);
+    assert_eq!(
+        lone.requester.poll_timeout(),
+        Some(lone.now.after_ns(2 * TIMEOUT_NS))
+    );
+    lone.sleep(2 * TIMEOUT_NS);
+    assert_eq!(
+        lone.statuses(),
+        failed_after(0..1, Status::TransportRetryExceeded, 1)
+    );
+}
+
+#[test]
+fn a_depth_that_goes_to_0_refuses_the_read_that_waits() {
+    let mut lone = Lone::with(config(), &[(read(0), 10); 3]);
+    assert_eq!(lone.poll_psns(), [0, 1]);
+    lone.requester.modify(SendUpdate {
+        timeout: config().timeout,
+        retry_cnt: config().retry_cnt,
+        rnr_retry: config().rnr_retry,
+        max_rd_atomic: 0,
+        pkey: config().pkey,
+    });
+    assert_eq!(lone.poll_psns(), []);
+    lone.data(0, 0, 10);
+    lone.data(1, 1, 10);
+    assert_eq!(
+        lone.statuses(),
+        failed_after(0..2, Status::LocalQpOperation, 0)
+    );
+}
+
+// Rules: PSN-18, STA-15
+#[test]
+fn start_is_for_idle_requesters() {
+    let mut lone = Lone::with(config(), &[(send(), 10)]);
+    lone.poll_psns();
+    let mut other = config();
+    other.sq_psn = Psn::new(5);
+    lone.requester.start(other);
+    let next = Psn::new(FIRST).add(1);
+    assert_eq!(lone.requester.next_psn(), Some(next));
+}
+
+// Rules: STA-11
+#[test]
+fn a_message_half_sent_is_not_drained_however_much_is_acknowledged() {
+    let mut lone = Lone::with(config(), &[(write(0), MTU * 200)]);
+    assert_eq!(lone.poll_psns().len() as u32, INITIAL_OUTSTANDING_PSNS);
+    let host = &mut lone.world.host(&[]);
+    lone.requester.drain(host);
+    lone.ack(INITIAL_OUTSTANDING_PSNS - 1);
+    assert_eq!(lone.requester.state(), SendState::Draining);
+    assert_eq!(lone.world.raised, []);
+    assert_eq!(lone.poll_psns().last(), Some(&199));
+    lone.ack(198);
+    assert_eq!(lone.requester.state(), SendState::Draining);
+    lone.ack(199);
+    assert_eq!(lone.requester.state(), SendState::Drained);
+}
+
+#[test]
+fn the_report_says_how_far_it_has_come_and_what_it_waits_for() {
+    let mut lone = Lone::with(config(), &[(write(0), 600), (read(0), 10)]);
+    let report = |lone: &Lone| lone.requester.report().unwrap();
+    assert_eq!(report(&lone).waiting, Waiting::Nothing);
+    lone.post(2, send(), 1, fenced());
+    assert_eq!(lone.poll_psns(), [0, 1, 2, 3]);
+    let sent = report(&lone);
+    assert_eq!(sent.waiting, Waiting::Blocked(Blocked::Fence));
+    assert_eq!(
+        (sent.outstanding, sent.requests, sent.unanswered),
+        (4, 3, 1)
+    );
+    assert_eq!(sent.unacked, Psn::new(FIRST));
+    assert_eq!(sent.next, Psn::new(FIRST).add(4));
+    lone.sleep(TIMEOUT_NS);
+    assert_eq!((report(&lone).timeouts, report(&lone).retries_left), (1, 1));
+    assert_eq!(report(&lone).next, Psn::new(FIRST));
+    lone.rnr_nak(0, 1);
+    assert_eq!(report(&lone).waiting, Waiting::Receiver);
+    let _ = lone.requester.enter_error(&mut lone.world.host(&[]));
+    assert!(lone.requester.report().is_none());
+}

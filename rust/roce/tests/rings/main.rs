@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The driver's ends of a ring that a process maps, against a process that does its part, and against
+//! one that stores anything at any time.
+//!
+//! The code is the driver's own, `ferroce/queue.rs`, over a ring of which every access is a point at
+//! which the other side may run. All interleavings are gone through, as all there is between them is
+//! which of its steps the other side makes at which point. An index that is stored with release, and
+//! loaded with acquire, brings what was stored before it: so no order of the slots' bytes among each
+//! other need be tried but the one in which the other side stores them.
+
+extern crate self as kernel;
+extern crate self as rdma;
+
+#[path = "../../../ferroce/queue.rs"]
+mod queue;
+
+/// What the driver's code takes from the kernel.
+pub mod prelude {
+    /// An errno.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Error(i32);
+
+    pub const EINVAL: Error = Error(22);
+    pub const ENOMEM: Error = Error(12);
+    pub const GFP_KERNEL: () = ();
+
+    pub type Result<T = ()> = core::result::Result<T, Error>;
+}
+
+/// Arrays of a fixed length.
+pub mod slots {
+    use std::ops::{Deref, DerefMut};
+
+    use crate::prelude::Result;
+
+    pub struct Slots<T>(Vec<T>);
+
+    impl<T: Clone + Default> Slots<T> {
+        pub fn new(len: usize, (): ()) -> Result<Self> {
+            Ok(Self(vec![T::default(); len]))
+        }
+    }
+
+    impl<T> Deref for Slots<T> {
+        type Target = [T];
+
+        fn deref(&self) -> &[T] {
+            &self.0
+        }
+    }
+
+    impl<T> DerefMut for Slots<T> {
+        fn deref_mut(&mut self) -> &mut [T] {
+            &mut self.0
+        }
+    }
+}
+
+/// The shared memory: as `rdma/ring.rs` has it, but that the other side runs at each access.
+pub mod ring {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use roce::abi::Ring;
+
+    use crate::prelude::{Result, EINVAL};
+
+    /// What is shared: the indices, and a word for each slot.
+    #[derive(Clone, Default, Debug)]
+    pub struct Memory {
+        pub producer: u32,
+        pub consumer: u32,
+        pub slots: Vec<u64>,
+    }
+
+    /// The other side: it may change what is shared.
+    pub type Peer = Box<dyn FnMut(&mut Memory)>;
+
+    struct Shared {
+        memory: Memory,
+        peer: Peer,
+    }
+
+    #[derive(Clone)]
+    pub struct SharedRing {
+        shared: Rc<RefCell<Shared>>,
+        shape: Ring,
+    }
+
+    impl SharedRing {
+        pub fn new(shape: Ring, peer: Peer) -> Self {
+            let memory = Memory {
+                slots: vec![0; shape.slots() as usize],
+                ..Memory::default()
+            };
+            let shared = Rc::new(RefCell::new(Shared { memory, peer }));
+            Self { shared, shape }
+        }
+
+        /// One access: the other side runs before it.
+        fn access<R>(&self, f: impl FnOnce(&mut Memory) -> R) -> R {
+            let shared = &mut *self.shared.borrow_mut();
+            (shared.peer)(&mut shared.memory);
+            f(&mut shared.memory)
+        }
+
+        /// What is in memory, without running anybody.
+        pub fn memory(&self) -> Memory {
+            self.shared.borrow().memory.clone()
+        }
+
+        fn place(&self, index: u32) -> usize {
+            let offset = self.shape.offset(index) - roce::abi::ring::DATA;
+            offset / self.shape.slot_bytes()
+        }
+
+        pub fn shape(&self) -> Ring {
+            self.shape
+        }
+
+        pub fn slot_bytes(&self) -> usize {
+            self.shape.slot_bytes()
+        }
+
+        pub fn next(&self, index: u32) -> u32 {
+            self.shape.next(index)
+        }
+
+        pub fn producer(&self) -> u32 {
+            self.access(|memory| memory.producer) & self.shape.mask()
+        }
+
+        pub fn consumer(&self) -> u32 {
+            self.access(|memory| memory.consumer) & self.shape.mask()
+        }
+
+        pub fn set_producer(&self, index: u32) {
+            let index = index & self.shape.mask();
+            self.access(|memory| memory.producer = index);
+        }
+
+        pub fn set_consumer(&self, index: u32) {
+            let index = index & self.shape.mask();
+            self.access(|memory| memory.consumer = index);
+        }
+
+        /// Each half of a slot is an access of its own: the other side may change it in between.
+        pub fn read(&self, index: u32, to: &mut [u8]) {
+            let place = self.place(index);
+            let (low, high) = to.split_at_mut(4);
+            low.copy_from_slice(&self.access(|memory| memory.slots[place]).to_le_bytes()[..4]);
+            high.copy_from_slice(&self.access(|memory| memory.slots[place]).to_le_bytes()[4..]);
+        }
+
+        pub fn write(&self, index: u32, from: &[u8]) {
+            let place = self.place(index);
+            let word = u64::from_le_bytes(from.try_into().unwrap());
+            let low = 0xffff_ffff;
+            self.access(|memory| memory.slots[place] = (word & low) | (memory.slots[place] & !low));
+            self.access(|memory| memory.slots[place] = word);
+        }
+
+        pub fn copy_to(&self, from: u32, count: u32, to: &Self, slot: &mut [u8]) -> Result {
+            if count > to.shape.capacity() {
+                return Err(EINVAL);
+            }
+            for index in 0..count {
+                self.read(from.wrapping_add(index), slot);
+                to.write(index, slot);
+            }
+            to.set_producer(count);
+            Ok(())
+        }
+    }
+}
+
+mod choice;
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use choice::{every, Choices};
+use prelude::{EINVAL, ENOMEM};
+use queue::{PostQueue, WorkQueue};
+use ring::{Memory, Peer, SharedRing};
+use roce::abi::Ring;
+
+const ENTRIES: u32 = 3;
+
+fn shape() -> Ring {
+    Ring::new(ENTRIES, 8).unwrap()
+}
+
+/// A process that posts `count` entries, each when there is room: the slot in two stores, then the
+/// index. It makes as many of these steps at a time as is chosen.
+fn producer(choices: Choices, count: u64) -> Peer {
+    let shape = shape();
+    let mut posted = 0;
+    let mut step = 0;
+    let mut own = 0;
+    Box::new(move |memory: &mut Memory| {
+        while posted < count && choices.choose(2) == 1 {
+            let place = own as usize;
+            match step {
+                // What it waits for, it only looks at.
+                0 if shape.next(own) == memory.consumer => return,
+                0 => memory.slots[place] = (posted + 1) & 0xffff_ffff,
+                1 => memory.slots[place] = (posted + 1) | ((posted + 1) << 32),
+                _ => {
+                    own = shape.next(own);
+                    memory.producer = own;
+                    posted += 1;
+                }
+            }
+            step = (step + 1) % 3;
+        }
+    })
+}
+
+/// Entry `number` as a producer makes it, from 1 on.
+fn entry(number: u64) -> [u8; 8] {
+    (number | (number << 32)).to_le_bytes()
+}
+
+// Rules: WRQ-13
+#[test]
+fn a_consumer_sees_whole_entries_in_their_order() {
+    let mut most = 0;
+    let runs = every(|choices| {
+        let ring = SharedRing::new(shape(), producer(choices.clone(), 4));
+        let mut queue = WorkQueue::new(ring);
+        let (mut taken, mut retired) = (0, 0);
+        for _ in 0..4 {
+            let mut copy = [0xee; 8];
+            if queue.copy_next(&mut copy) {
+                taken += 1;
+                assert_eq!(copy, entry(taken));
+                queue.take();
+            }
+            if retired < taken && choices.choose(2) == 1 {
+                retired += 1;
+                queue.retire();
+            }
+        }
+        most = most.max(taken);
+    });
+    assert!(runs > 1_000_000 && most == 4, "{runs} runs, {most} entries");
+}
+
+#[test]
+fn a_slot_that_is_left_is_there_again() {
+    every(|choices| {
+        let ring = SharedRing::new(shape(), producer(choices, 2));
+        let queue = WorkQueue::new(ring);
+        let mut copy = [0; 8];
+        for _ in 0..3 {
+            if queue.copy_next(&mut copy) {
+                assert_eq!(copy, entry(1), "it was not taken");
+            }
+        }
+    });
+}
+
+/// A process that consumes what the driver posts, and writes down what it saw.
+fn consumer(choices: Choices, seen: Rc<RefCell<Vec<u64>>>) -> Peer {
+    let shape = shape();
+    let mut own = 0;
+    Box::new(move |memory: &mut Memory| {
+        while own != memory.producer && choices.choose(2) == 1 {
+            seen.borrow_mut().push(memory.slots[own as usize]);
+            own = shape.next(own);
+            memory.consumer = own;
+        }
+    })
+}
+
+// Rules: WRQ-13
+#[test]
+fn a_producer_publishes_whole_entries_and_overwrites_none() {
+    let mut most = 0;
+    let runs = every(|choices| {
+        let seen = Rc::default();
+        let ring = SharedRing::new(shape(), consumer(choices, Rc::clone(&seen)));
+        let mut queue = PostQueue::new(&ring).unwrap();
+        let mut posted = 0;
+        for _ in 0..6 {
+            let made = queue.post(|slot| {
+                slot.copy_from_slice(&entry(posted + 1));
+                Ok(8)
+            });
+            match made {
+                Ok(()) => posted += 1,
+                Err(error) => {
+                    assert_eq!(error, ENOMEM);
+                    assert!(posted - seen.borrow().len() as u64 <= u64::from(ENTRIES));
+                }
+            }
+        }
+        // What was not seen is still there, in its order.
+        let memory = ring.memory();
+        let mut seen = seen.take();
+        let mut index = memory.consumer;
+        while index != memory.producer {
+            seen.push(memory.slots[index as usize]);
+            index = shape().next(index);
+        }
+        let all: Vec<_> = (1..=posted).map(|number| number | (number << 32)).collect();
+        assert_eq!(seen, all);
+        most = most.max(posted);
+    });
+    assert!(runs > 1000 && most == 6, "{runs} runs, {most} entries");
+}
+
+#[test]
+fn what_cannot_be_made_is_not_posted() {
+    let ring = SharedRing::new(shape(), Box::new(|_| {}));
+    let mut queue = PostQueue::new(&ring).unwrap();
+    assert_eq!(queue.post(|_| Err(EINVAL)), Err(EINVAL));
+    assert_eq!(queue.post(|slot| Ok(slot.len() + 1)), Err(EINVAL));
+    assert_eq!(ring.memory().producer, 0);
+}
+
+/// A process that stores anything, now and then: indices that lead anywhere, and slots that change
+/// while they are copied.
+fn hostile(choices: Choices, stores: u32) -> Peer {
+    const INDICES: [u32; 6] = [0, 1, 2, 3, 4, u32::MAX];
+    let mut left = stores;
+    Box::new(move |memory: &mut Memory| {
+        while left > 0 {
+            match choices.choose(1 + 2 * INDICES.len()) {
+                0 => return,
+                which if which <= INDICES.len() => memory.producer = INDICES[which - 1],
+                which => memory.consumer = INDICES[which - 1 - INDICES.len()],
+            }
+            memory.slots.fill(u64::from(left) * 0x1111_1111_1111_1111);
+            left -= 1;
+        }
+    })
+}
+
+// Rules: WRQ-12, WRQ-14
+#[test]
+fn a_peer_that_stores_anything_has_no_hold_on_us() {
+    let runs = every(|choices| {
+        let ring = SharedRing::new(shape(), hostile(choices.clone(), 3));
+        let mut queue = WorkQueue::new(ring.clone());
+        // Which slots are taken and not given back: what the driver itself keeps count of.
+        let mut held = VecDeque::new();
+        let mut next = 0;
+        for _ in 0..3 {
+            assert!(queue.waiting() <= ENTRIES, "more than there can be");
+            let mut copy = [0; 8];
+            let is_room = held.len() < ENTRIES as usize;
+            if is_room && queue.copy_next(&mut copy) {
+                // It goes round slot by slot, whatever the other side says.
+                held.push_back(next);
+                next = shape().next(next);
+                queue.take();
+            }
+            if choices.choose(2) == 1 && held.pop_front().is_some() {
+                queue.retire();
+                // What it publishes comes from its own count.
+                let own = held.front().copied().unwrap_or(next);
+                assert_eq!(ring.memory().consumer, own);
+            }
+        }
+    });
+    assert!(runs > 100_000, "{runs} runs");
+}
+
+// Rules: WRQ-14
+#[test]
+fn a_peer_that_stores_anything_does_not_mislead_a_producer() {
+    let runs = every(|choices| {
+        let ring = SharedRing::new(shape(), hostile(choices, 2));
+        let mut queue = PostQueue::new(&ring).unwrap();
+        let mut next = 0;
+        for _ in 0..3 {
+            let made = queue.post(|slot| {
+                slot.copy_from_slice(&entry(7));
+                Ok(8)
+            });
+            if made.is_ok() {
+                next = shape().next(next);
+                assert_eq!(ring.memory().producer, next);
+            }
+        }
+    });
+    assert!(runs > 1000, "{runs} runs");
+}
+
+#[test]
+fn a_queue_moves_to_another_ring_with_what_it_has() {
+    every(|choices| {
+        let from = SharedRing::new(shape(), hostile(choices, 2));
+        let queue = WorkQueue::new(from);
+        let larger = SharedRing::new(Ring::new(7, 8).unwrap(), Box::new(|_| {}));
+        let moved = queue.moved_to(larger, &mut [0; 8]).ok().unwrap();
+        assert!(moved.waiting() <= ENTRIES);
+        let smaller = SharedRing::new(Ring::new(1, 8).unwrap(), Box::new(|_| {}));
+        match queue.moved_to(smaller, &mut [0; 8]) {
+            Ok(moved) => assert!(moved.waiting() <= 1),
+            Err(error) => assert_eq!(error, EINVAL),
+        }
+    });
+}
+
+#[test]
+fn a_reset_forgets_what_was_posted() {
+    every(|choices| {
+        let ring = SharedRing::new(shape(), producer(choices, 3));
+        let mut queue = WorkQueue::new(ring.clone());
+        queue.copy_next(&mut [0; 8]);
+        queue.reset();
+        assert!(ring.memory().consumer <= ring.memory().producer);
+        // What the process posted since comes next, and nothing of before.
+        let before = u64::from(ring.memory().consumer);
+        let mut copy = [0; 8];
+        if queue.copy_next(&mut copy) {
+            assert_eq!(copy, entry(before + 1));
+        }
+    });
+}
+
+/// The search finds what there is to find: with the index stored before the slot, half an entry is
+/// seen.
+#[test]
+fn a_process_that_publishes_too_early_is_caught() {
+    let torn = Rc::new(RefCell::new(0));
+    let count = torn.clone();
+    every(move |choices| {
+        let mut steps = 0;
+        let early = Box::new(move |memory: &mut Memory| {
+            while steps < 2 && choices.choose(2) == 1 {
+                match steps {
+                    0 => memory.producer = 1,
+                    _ => memory.slots[0] = 1 | (1 << 32),
+                }
+                steps += 1;
+            }
+        });
+        let queue = WorkQueue::new(SharedRing::new(shape(), early));
+        let mut copy = [0; 8];
+        if queue.copy_next(&mut copy) && copy != entry(1) {
+            *count.borrow_mut() += 1;
+        }
+    });
+    assert!(*torn.borrow() > 0);
+}

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! From work requests to datagrams.
+
+use super::DatagramConfig;
+use crate::completion::{Completion, CompletionOp, Status};
+use crate::event::{AsyncEvent, Event};
+use crate::host::{DatagramSendHost, Flush, Source, Transmit};
+use crate::limits::FLUSH_BATCH;
+use crate::num::{Mtu, Psn, Qpn};
+use crate::opcode::Transport;
+use crate::send::SendState;
+use crate::wire::{self, Body, Bth, Deth, HeaderBytes};
+use crate::wr::DatagramRequest;
+
+/// The sending half of a queue pair for datagrams.
+#[derive(Debug)]
+pub struct Sender<P, A> {
+    qpn: Qpn,
+    signal_all: bool,
+    phase: Phase,
+    /// The request whose datagram was handed out last: sent, unless a fault is reported.
+    sent: Option<DatagramRequest<P, A>>,
+    /// The request whose datagram was taken back: the next to send.
+    unsent: Option<DatagramRequest<P, A>>,
+}
+
+/// A datagram to send.
+#[derive(Debug)]
+pub struct Datagram<'a, P, A> {
+    /// What to send.
+    pub transmit: Transmit<'a, P>,
+    /// Where to.
+    pub address: &'a A,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Idle,
+    Running(Flow),
+    /// SQE.
+    Stopped(Flow),
+    Error,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Flow {
+    config: DatagramConfig,
+    /// The PSN of the next datagram.
+    next: Psn,
+    drained: bool,
+}
+
+impl<P, A> Sender<P, A> {
+    /// A sender in [`SendState::Idle`]. With `signal_all` every request is signalled, whatever its
+    /// flags.
+    pub fn new(qpn: Qpn, signal_all: bool) -> Self {
+        Self {
+            qpn,
+            signal_all,
+            phase: Phase::Idle,
+            sent: None,
+            unsent: None,
+        }
+    }
+
+    /// RTR to RTS: numbers datagrams from `sq_psn` on and takes work. Does nothing unless
+    /// [idle](SendState::Idle).
+    pub fn start(&mut self, config: DatagramConfig, sq_psn: Psn) {
+        if matches!(self.phase, Phase::Idle) {
+            self.phase = Phase::Running(Flow {
+                config,
+                next: sq_psn,
+                drained: false,
+            });
+        }
+    }
+
+    /// SQD: takes no more work, and raises
+    /// [`SendQueueDrained`](crate::event::AsyncEvent::SendQueueDrained).
+    // Rules: UDX-15
+    pub fn drain<H: DatagramSendHost<Payload = P, Address = A>>(&mut self, host: &mut H) {
+        self.confirm_sent(host);
+        if let Phase::Running(flow) = &mut self.phase {
+            if !flow.drained {
+                flow.drained = true;
+                host.raise(AsyncEvent::SendQueueDrained);
+            }
+        }
+    }
+
+    /// SQD or SQE to RTS.
+    // Rules: ERR-13
+    pub fn resume(&mut self) {
+        if let Phase::Running(flow) | Phase::Stopped(flow) = &self.phase {
+            self.phase = Phase::Running(Flow {
+                drained: false,
+                ..*flow
+            });
+        }
+    }
+
+    /// Changes attributes.
+    pub fn modify(&mut self, config: DatagramConfig) {
+        if let Phase::Running(flow) | Phase::Stopped(flow) = &mut self.phase {
+            flow.config = config;
+        }
+    }
+
+    /// Any state to ERR: whatever is posted completes as [`Status::Flushed`], in order.
+    pub fn enter_error<H: DatagramSendHost<Payload = P, Address = A>>(
+        &mut self,
+        host: &mut H,
+    ) -> Flush {
+        self.confirm_sent(host);
+        self.phase = Phase::Error;
+        self.flush_posted(host)
+    }
+
+    /// In ERR and SQE: completes whatever was posted since as [`Status::Flushed`]. Does nothing in
+    /// other states.
+    pub fn flush_posted<H: DatagramSendHost<Payload = P, Address = A>>(
+        &mut self,
+        host: &mut H,
+    ) -> Flush {
+        if !matches!(self.phase, Phase::Error | Phase::Stopped(_)) {
+            return Flush::Done;
+        }
+        if let Some(request) = self.unsent.take() {
+            let completion = self.failure(request.wr_id, Status::Flushed);
+            host.retire(Some(request.payload), Some(completion));
+        }
+        for _ in 0..FLUSH_BATCH {
+            let (wr_id, payload) = match host.next_datagram() {
+                None => return Flush::Done,
+                Some(Ok(request)) => (request.wr_id, Some(request.payload)),
+                Some(Err(bad)) => (bad.wr_id, None),
+            };
+            host.retire(payload, Some(self.failure(wr_id, Status::Flushed)));
+        }
+        Flush::More
+    }
+
+    /// Any state to RESET: forgets what it has, without completions. What is posted and not taken
+    /// is the driver's to forget.
+    pub fn reset<H: DatagramSendHost<Payload = P, Address = A>>(&mut self, host: &mut H) {
+        self.phase = Phase::Idle;
+        for request in [self.sent.take(), self.unsent.take()].into_iter().flatten() {
+            host.retire(Some(request.payload), None);
+        }
+    }
+
+    /// What it is doing. To be looked at after every call that takes a host: when a request fails
+    /// it goes to [`Stopped`](SendState::Stopped) by itself, and the driver moves the queue pair to
+    /// SQE.
+    #[inline]
+    pub fn state(&self) -> SendState {
+        match &self.phase {
+            Phase::Idle => SendState::Idle,
+            Phase::Running(flow) if flow.drained => SendState::Drained,
+            Phase::Running(_) => SendState::Running,
+            Phase::Stopped(_) => SendState::Stopped,
+            Phase::Error => SendState::Error,
+        }
+    }
+
+    /// The PSN that the next datagram gets, for `sq_psn` of a query; `None` if it has none.
+    pub fn next_psn(&self) -> Option<Psn> {
+        match &self.phase {
+            Phase::Running(flow) | Phase::Stopped(flow) => Some(flow.next),
+            Phase::Idle | Phase::Error => None,
+        }
+    }
+
+    /// The next datagram to send, if there is one, of no more payload than `mtu`, the port's.
+    ///
+    /// To be called again until `None`: after a doorbell, and when room to send came back. What is
+    /// returned counts as sent.
+    pub fn poll_transmit<H: DatagramSendHost<Payload = P, Address = A>>(
+        &mut self,
+        mtu: Mtu,
+        host: &mut H,
+    ) -> Option<Datagram<'_, P, A>> {
+        self.confirm_sent(host);
+        let Phase::Running(flow) = &mut self.phase else {
+            return None;
+        };
+        if flow.drained {
+            return None;
+        }
+        let next = match self.unsent.take() {
+            Some(request) => Ok(request),
+            None => host.next_datagram()?,
+        };
+        let request = match next {
+            // Rules: UDX-2
+            Ok(request) if request.length <= mtu.bytes() => request,
+            Ok(request) => {
+                self.fail(
+                    request.wr_id,
+                    Some(request.payload),
+                    Status::LocalLength,
+                    host,
+                );
+                return None;
+            }
+            Err(bad) => {
+                self.fail(bad.wr_id, None, bad.status, host);
+                return None;
+            }
+        };
+        let psn = flow.next;
+        // Rules: PSN-17
+        flow.next = psn.next();
+        let config = flow.config;
+        Some(datagram(self.qpn, &config, psn, self.sent.insert(request)))
+    }
+
+    /// Says that the datagram that [`poll_transmit`](Self::poll_transmit) returned last was not
+    /// sent, as its source is [absent](crate::host::Fault::Absent): it is returned again.
+    pub fn unsend(&mut self) {
+        if let (Phase::Running(flow), Some(request)) = (&mut self.phase, self.sent.take()) {
+            flow.next = flow.next.prev();
+            self.unsent = Some(request);
+        }
+    }
+
+    /// Says that the source of the datagram that [`poll_transmit`](Self::poll_transmit) returned
+    /// last cannot be read: it was not sent, and its request fails.
+    pub fn payload_fault<H: DatagramSendHost<Payload = P, Address = A>>(&mut self, host: &mut H) {
+        if let Some(request) = self.sent.take() {
+            let payload = Some(request.payload);
+            self.fail(request.wr_id, payload, Status::LocalProtection, host);
+        }
+    }
+
+    /// What was handed out last is done with.
+    // Rules: UDX-10
+    fn confirm_sent<H: DatagramSendHost<Payload = P, Address = A>>(&mut self, host: &mut H) {
+        let Some(request) = self.sent.take() else {
+            return;
+        };
+        host.observe(Event::MessageSent);
+        let completion =
+            Completion::sent(self.qpn, CompletionOp::Send, request.wr_id, request.length);
+        let signaled = self.signal_all || request.flags.signaled;
+        host.retire(Some(request.payload), signaled.then_some(completion));
+    }
+
+    /// Fails the oldest request and, with it, the send queue.
+    // Rules: ERR-11
+    fn fail<H: DatagramSendHost<Payload = P, Address = A>>(
+        &mut self,
+        wr_id: u64,
+        payload: Option<P>,
+        status: Status,
+        host: &mut H,
+    ) {
+        host.retire(payload, Some(self.failure(wr_id, status)));
+        if let Phase::Running(flow) = &self.phase {
+            self.phase = Phase::Stopped(*flow);
+        }
+        // What this leaves posted, the driver flushes as it moves the queue pair to SQE.
+        let _ = self.flush_posted(host);
+    }
+
+    fn failure(&self, wr_id: u64, status: Status) -> Completion {
+        Completion::failure(self.qpn, CompletionOp::Send, wr_id, status)
+    }
+}
+
+/// The packet of `request`.
+// Rules: UDX-1
+fn datagram<'a, P, A>(
+    src_qp: Qpn,
+    config: &DatagramConfig,
+    psn: Psn,
+    request: &'a DatagramRequest<P, A>,
+) -> Datagram<'a, P, A> {
+    let pad = (request.length.wrapping_neg() & 3) as u8;
+    let bth = Bth {
+        transport: Transport::Ud,
+        // Rules: UDX-11
+        solicited: request.flags.solicited,
+        mig_req: false,
+        pad,
+        pkey: config.pkey,
+        fecn: false,
+        becn: false,
+        dest_qp: request.dest.qpn,
+        ack_req: false,
+        psn,
+    };
+    // Rules: KEY-5
+    let qkey = if request.dest.qkey.is_privileged() {
+        config.qkey
+    } else {
+        request.dest.qkey
+    };
+    let body = Body::Datagram(wire::Datagram {
+        // Rules: UDX-14
+        deth: Deth { qkey, src_qp },
+        imm: request.imm,
+    });
+    let source = match request.length {
+        0 => Source::Empty,
+        len => Source::Bytes {
+            memory: &request.payload,
+            at: 0,
+            len,
+        },
+    };
+    Datagram {
+        transmit: Transmit {
+            header: HeaderBytes::new(&bth, &body),
+            source,
+            pad,
+            psn,
+        },
+        address: &request.address,
+    }
+}

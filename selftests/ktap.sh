@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# How a test is written
+# =====================
+#
+# A test program is an executable selftests/SUITE/NAME.test, in any language,
+# that prints KTAP and ends with status 0 only if nothing failed.  selftests/run
+# runs it as root in the virtual machine, on its own, with its output going
+# to the parent's KTAP.  "# timeout: 120" in its head gives it two minutes; without
+# it, ten.  "# boot: WORDS" keeps it out of its suite unless the kernel was booted with
+# these words; scripts/check boots one so; "# thorough" out of it with QUICK=1.  It may use
+# /tmp, loads what it needs and leaves nothing behind.
+#
+# One in shell sources this file:
+#
+#	#!/bin/bash
+#	# SPDX-License-Identifier: GPL-2.0
+#	# timeout: 120
+#	. "${BASH_SOURCE[0]%/*}/../ktap.sh"
+#	. "${BASH_SOURCE[0]%/*}/../net.sh"
+#
+#	setup()   { net_up; }        # optional, once, before the first test
+#	cleanup() { net_down; }      # optional, once, at the end, whatever happened
+#
+#	sends() { pair ib_send_bw -d fe1 -- ib_send_bw -d fe0 "$ADDR4_B"; }
+#	mtu() { [ "$1" -ge 256 ] || ktap_skip "no such MTU"; ...; }
+#
+#	ktap_require ib_send_bw      # commands without which all is skipped
+#	ktap_test "SEND goes through" sends
+#	for mtu in 256 512; do ktap_test "MTU $mtu" mtu "$mtu"; done
+#	ktap_main
+#
+# A test is a function.  It runs in a subshell of its own under "set -euo
+# pipefail": the first command that fails fails the test ("not COMMAND" for one
+# that must fail). Its output is shown
+# when it fails (always, with KTAP_VERBOSE=1).  What it started and did not stop
+# is killed when it ends.  It has KTAP_TIMEOUT seconds (120).  It fails, too, when
+# the kernel complained meanwhile: a warning, an oops, a lock, reference or
+# memory report, a hung task.  KTAP_EXPECTED is a regular expression of lines
+# of the kernel's log that a test provokes on purpose; "# expected: Call Trace" in the
+# program's head sets it for all of them.
+#
+# TESTS="send*" in the environment runs the tests with such names alone, QUICK=1 none of those
+# that others stand for (ktap_more), LONG=1 also those that take minutes each.
+#
+# C programs: selftests/SUITE/NAME.c becomes $KTAP_BIN/SUITE/NAME (selftests/Makefile).
+# They are called by tests; one that speaks KTAP itself is started by a .test of
+# one line.
+#
+# The environment gives DRIVER, the link type under test (ferroce, or rxe, its peer).
+
+set -euo pipefail
+
+export DRIVER=${DRIVER:-ferroce}
+export KTAP_BIN=${KTAP_BIN:-/build/selftests}
+KTAP_TIMEOUT=${KTAP_TIMEOUT:-120}
+# What takes as many seconds says how many.
+KTAP_LONG=10
+# All limits are as many times as long: what a kernel needs that looks for mistakes.
+export TIME_SCALE=${TIME_SCALE:-1}
+KTAP_EXPECTED=${KTAP_EXPECTED:-}
+
+ktap_tests=()
+ktap_status=0
+ktap_result=0
+ktap_running='' ktap_watchdog=''
+ktap_tmp=$(mktemp -d /tmp/ktap.XXXXXX)
+exec {ktap_stdout}>&1
+
+# What a healthy kernel never says.
+ktap_complaint='WARNING:|(^|[^E])BUG[: ]|Oops|KASAN|KCSAN|UBSAN|KFENCE|general protection fault'
+ktap_complaint+='|Unable to handle|cut here|Call Trace|possible (circular|recursive|irq lock)'
+ktap_complaint+='|INFO: (task|rcu|trying|possible|inconsistent)|suspicious RCU|refcount_t:|lockup'
+ktap_complaint+='|rust_kernel: panicked|list_(add|del) corruption|unregister_netdevice: waiting'
+ktap_complaint+='|kmemleak|ODEBUG|unreferenced object|leaked|Slab corruption|Bad page'
+
+# ktap_test NAME FUNCTION [ARGUMENT...]: adds a test.
+ktap_test()
+{
+	# shellcheck disable=SC2053 # a pattern
+	[[ $1 == ${TESTS:-*} ]] || return 0
+	ktap_tests+=("$(printf '%q ' "$@")")
+}
+
+# ktap_more NAME FUNCTION [ARGUMENT...]: adds a test that QUICK=1 in the environment leaves out,
+# as others stand for it: the same for another transport, address or size.
+ktap_more()
+{
+	[ -n "${QUICK-}" ] || ktap_test "$@"
+}
+
+# Ends the test at hand (in setup: all of them) as skipped.
+ktap_skip()
+{
+	echo "$*" >"$ktap_tmp/skip"
+	exit 4
+}
+
+# Ends the test at hand as failed.
+ktap_fail()
+{
+	echo "failed: $*"
+	exit 1
+}
+
+# ktap_require COMMAND...: skips the whole program when one is not there.
+ktap_require()
+{
+	local command
+	for command; do
+		command -v "$command" >/dev/null || [ -x "$KTAP_BIN/$command" ] ||
+			ktap_skip_all "$command is not there"
+	done
+}
+
+ktap_skip_all()
+{
+	printf 'KTAP version 1\n1..0 # SKIP %s\n' "$*"
+	rm -rf "$ktap_tmp"
+	exit 4
+}
+
+# wait_for SECONDS COMMAND...: until the command succeeds; fails at the deadline.
+wait_for()
+{
+	local deadline=$((SECONDS + $1 * TIME_SCALE))
+	shift
+	until "$@"; do
+		[ $SECONDS -lt $deadline ] || { echo "not in time: $*"; return 1; }
+		sleep 0.1
+	done
+}
+
+# huge_pages COUNT: reserves as many, of 2 MiB.
+huge_pages()
+{
+	wait_for 30 ktap_reserve_huge_pages "$1" >/dev/null ||
+		{ echo "no $1 huge pages: $(grep HugePages_ /proc/meminfo)"; return 1; }
+}
+
+# The kernel reserves fewer when a signal reaches the shell meanwhile, as at the end of a child, and
+# when memory is in pieces.
+ktap_reserve_huge_pages()
+{
+	local file=/proc/sys/vm/nr_hugepages
+	echo "$1" >"$file"
+	[ "$(<"$file")" -eq "$1" ] || { echo 1 >/proc/sys/vm/compact_memory; return 1; }
+}
+
+# not COMMAND...: succeeds when the command fails.  (A failing "! command" would
+# not end a test: the shell takes it as a question.)
+not()
+{
+	if "$@"; then
+		echo "should not be so: $*"
+		return 1
+	fi
+}
+
+# refused PATTERN COMMAND...: the command fails and says something that matches.
+refused()
+{
+	local pattern=$1 said
+	shift
+	if said=$("$@" 2>&1); then
+		echo "was not refused: $*"
+		return 1
+	fi
+	echo "$said"
+	[[ $said =~ $pattern ]] || { echo "does not say $pattern: $*"; return 1; }
+}
+
+# Notes where the kernel's log stands.
+ktap_mark()
+{
+	ktap_marker="ktap $$.$RANDOM.$SECONDS"
+	echo "$ktap_marker" >/dev/kmsg
+}
+
+# Prints what the kernel complained about since the last mark; true if it did.
+ktap_complained()
+{
+	local new
+	if new=$(dmesg | awk -v mark="$ktap_marker" '
+			seen
+			index($0, mark) { seen = 1 }
+			END { exit !seen }'); then
+		new=$(grep -Ev "${KTAP_EXPECTED:-^\$}" <<<"$new" || true)
+		ktap_mark
+		grep -qE "$ktap_complaint" <<<"$new" || return 1
+		printf 'the kernel complains:\n%s\n' "$new"
+	else
+		ktap_mark
+		echo "the kernel's log has lost its beginning"
+	fi
+}
+
+ktap_diagnostics()
+{
+	tail -n 200 "$1" | sed 's/^/# /'
+}
+
+# Ends what ktap_limited started.
+ktap_stop()
+{
+	[ -n "$ktap_running" ] || return 0
+	{
+		kill -KILL -- "-$ktap_watchdog" "-$ktap_running"
+		wait "$ktap_running" "$ktap_watchdog"
+	} 2>/dev/null
+	ktap_running=
+}
+
+# Runs a command with a limit on its time, in a process group that does not
+# outlive it, with its output in a file.  Leaves in ktap_result its exit status;
+# 124: out of time.  To be called where errexit holds for what it calls: not in a
+# condition.
+ktap_limited()
+{
+	local limit=$1 first=''
+	shift
+	set -m
+	(
+		set +m
+		exec {ktap_stdout}>&-
+		set -e
+		"$@"
+	) >"$ktap_tmp/output" 2>&1 </dev/null &
+	ktap_running=$!
+	sleep "$limit" >/dev/null 2>&1 &
+	ktap_watchdog=$!
+	set +me
+	wait -n -p first "$ktap_running" "$ktap_watchdog" 2>>"$ktap_tmp/output"
+	ktap_result=$?
+	if [ "$first" != "$ktap_running" ]; then
+		ktap_result=124
+		echo "not over after $limit s" >>"$ktap_tmp/output"
+	fi
+	ktap_stop
+	set -e
+}
+
+# ktap_point NUMBER NAME COMMAND...: one test, one line.
+ktap_point()
+{
+	local number=$1 name=$2
+	shift 2
+	rm -f "$ktap_tmp/skip"
+	local begun=$SECONDS
+	ktap_limited $((KTAP_TIMEOUT * TIME_SCALE)) "$@"
+	if ktap_complained >>"$ktap_tmp/output"; then
+		ktap_result=1
+	fi
+	if [ "$ktap_result" -eq 4 ] && [ -e "$ktap_tmp/skip" ]; then
+		echo "ok $number $name # SKIP $(<"$ktap_tmp/skip")"
+		return
+	fi
+	if [ "$ktap_result" -ne 0 ]; then
+		ktap_status=1
+		ktap_diagnostics "$ktap_tmp/output"
+		echo "not ok $number $name"
+		return
+	fi
+	[ -z "${KTAP_VERBOSE-}" ] || ktap_diagnostics "$ktap_tmp/output"
+	echo "ok $number $name"
+	[ $((SECONDS - begun)) -lt $KTAP_LONG ] || echo "# it took $((SECONDS - begun)) s"
+}
+
+# Runs once, as the last test: much of what taking down sets off in the kernel
+# has no other test to show up in.
+ktap_clean_up()
+{
+	touch "$ktap_tmp/clean"
+	if declare -F cleanup >/dev/null; then
+		cleanup
+	fi
+}
+
+ktap_end()
+{
+	local status=$?
+	trap - EXIT INT TERM
+	set +e
+	# The set-up may have ended in the middle, with its output redirected.
+	exec >&"$ktap_stdout" 2>&1
+	ktap_stop
+	if [ -e "$ktap_tmp/skip" ] && [ ! -e "$ktap_tmp/ready" ]; then
+		printf '1..0 # SKIP %s\n' "$(<"$ktap_tmp/skip")"
+	elif [ ! -e "$ktap_tmp/ready" ]; then
+		ktap_diagnostics "$ktap_tmp/output"
+		echo "Bail out! the set-up failed"
+	fi
+	if [ ! -e "$ktap_tmp/clean" ]; then
+		(ktap_clean_up) >"$ktap_tmp/output" 2>&1 || ktap_diagnostics "$ktap_tmp/output"
+	fi
+	rm -rf "$ktap_tmp"
+	exit "$status"
+}
+
+# Runs all tests that were added, and ends the program.
+ktap_main()
+{
+	local number=0 arguments
+	[ ${#ktap_tests[@]} -gt 0 ] || ktap_skip_all "no test with such a name: ${TESTS-}"
+	trap ktap_end EXIT
+	trap 'exit 1' INT TERM
+	echo "KTAP version 1"
+	ktap_mark
+	if declare -F setup >/dev/null; then
+		setup >"$ktap_tmp/output" 2>&1 </dev/null
+	fi
+	rm -f "$ktap_tmp/skip"
+	touch "$ktap_tmp/ready"
+	echo "1..$((${#ktap_tests[@]} + 1))"
+	for arguments in "${ktap_tests[@]}"; do
+		eval "ktap_point $((++number)) $arguments"
+	done
+	ktap_point $((++number)) "all is taken down, and the kernel has no complaint" ktap_clean_up
+	exit "$ktap_status"
+}

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# Somebody on the same devices who must not notice what the tests do there.  Source it
+# after net.sh and traffic.sh:
+#
+#	setup()   { net_up; bystander_start; }
+#	cleanup() { net_down; }
+#
+#	program_tests hostile/rings beside_test
+#	ktap_test "a flood" beside flood
+#	ktap_test "the bystander is unhurt" bystander_ends
+#	ktap_main
+
+# Of a hundred rounds that the bystander has in an interval of its own, so many must be left
+# when others do their worst: they share two CPUs with it.
+BYSTANDER_LEAST=1
+
+# shellcheck disable=SC2154 # of ktap.sh
+bystander_says()
+{
+	grep -q "^$1" "$ktap_tmp/bystander"
+}
+
+bystander_stands()
+{
+	bystander_says started || is_over "$bystander"
+}
+
+# Its own objects are there from now on.
+bystander_start()
+{
+	note_resources
+	cp "$ktap_tmp/resources" "$ktap_tmp/resources.alone"
+	cp "$ktap_tmp/pinned" "$ktap_tmp/pinned.alone"
+	"$KTAP_BIN/hostile/bystander" >"$ktap_tmp/bystander" 2>&1 &
+	bystander=$!
+	wait_for 60 bystander_stands
+	bystander_alive
+	note_resources
+}
+
+bystander_alive()
+{
+	! is_over "$bystander" || { cat "$ktap_tmp/bystander"; ktap_fail "the bystander is hurt"; }
+}
+
+# bystander_worst_since LINES: the worst of the intervals that were whole after so many lines.
+bystander_worst_since()
+{
+	tail -n "+$(($1 + 2))" "$ktap_tmp/bystander" | sed -n 's/^interval //p' | sort -n | head -n 1
+}
+
+# beside COMMAND...: the bystander goes on meanwhile, fast enough; and nothing is left
+# of what the command has made.
+beside()
+{
+	local lines alone worst
+	bystander_alive
+	lines=$(wc -l <"$ktap_tmp/bystander")
+	"$@"
+	bystander_alive
+	alone=$(sed -n 's/^alone //p' "$ktap_tmp/bystander")
+	worst=$(bystander_worst_since "$lines")
+	echo "the bystander's worst interval had ${worst:-no end}, of $alone rounds"
+	[ $((${worst:-$alone} * 100)) -ge $((alone * BYSTANDER_LEAST)) ] ||
+		ktap_fail "the bystander was held up"
+	no_objects_left
+}
+
+# A test of a C program, for program_tests.
+beside_test()
+{
+	beside program_test "$@"
+}
+
+# Not before its last round was right.
+bystander_ends()
+{
+	bystander_alive
+	kill -TERM "$bystander"
+	wait_for 30 is_over "$bystander"
+	tail -n 5 "$ktap_tmp/bystander"
+	bystander_says unhurt
+	mv "$ktap_tmp/resources.alone" "$ktap_tmp/resources"
+	mv "$ktap_tmp/pinned.alone" "$ktap_tmp/pinned"
+	no_objects_left
+}

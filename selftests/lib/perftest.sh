@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# perftest's programs between the two ends of the wire.  Source it after net.sh.
+
+# The fifth column of a report: millions of messages a second, or the typical latency.
+results()
+{
+	awk '$1 ~ /^[0-9]+$/ && NF >= 5 { print $5 }' <<<"$1"
+}
+
+# value_of OPTION DEFAULT ARGUMENT...: what stands behind the option.
+value_of()
+{
+	local option=$1 value=$2
+	shift 2
+	while [ $# -gt 1 ]; do
+		[ "$1" != "$option" ] || value=$2
+		shift
+	done
+	echo "$value"
+}
+
+# Nobody slows the sender of messages that are not acknowledged, nor sends them again,
+# and who receives waits for all of them, for ever.  So there is a receive for each of
+# them from the beginning, and the wire loses none.  Sets what is to be added to the
+# options.
+without_acknowledgement()
+{
+	local receives
+	perftest_more=()
+	case $(value_of -c RC "$@") in
+	UC | UD) ;;
+	*) return 0 ;;
+	esac
+	wire_lossless
+	[[ $1 == ib_send_* ]] || return 0
+	receives=$(value_of -n 1000 "$@")
+	# A shared receive queue has them for all queue pairs.
+	[[ " $* " != *" --use-srq "* ]] || receives=$((receives * $(value_of -q 1 "$@")))
+	perftest_more=(-r "$receives")
+}
+
+# perftest PROGRAM ADDRESS_A ADDRESS_B ROWS OPTION...: it reports so many sizes, each
+# with a result above zero.
+perftest()
+{
+	local program=$1 gid_a gid_b wanted=$4 said perftest_more
+	gid_a=$(gid_index "$DEV_A" "$2")
+	gid_b=$(gid_index "$DEV_B" "$3")
+	shift 4
+	without_acknowledgement "$program" "$@"
+	# -F: the clock rate of a virtual CPU may look unsteady.
+	set -- -F "$@" "${perftest_more[@]}"
+	said=$(pair "$program" -d "$DEV_B" -x "$gid_b" "$@" -- \
+		"$program" -d "$DEV_A" -x "$gid_a" "$@" "$ADDR4_B" 2>&1) || {
+		echo "$said"
+		return 1
+	}
+	echo "$said"
+	said=$(results "$(grep -v ^server: <<<"$said")")
+	[ "$(grep -c . <<<"$said")" -eq "$wanted" ] || ktap_fail "not $wanted rows"
+	not grep -vE '[1-9]' <<<"$said"
+}
+
+over4() { perftest "$1" "$ADDR4_A" "$ADDR4_B" "${@:2}"; }
+over6() { perftest "$1" "$ADDR6_A" "$ADDR6_B" "${@:2}"; }

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# A wire for tests: two network namespaces joined by a veth pair, with an RDMA
+# device on each end.  Source it after ktap.sh.
+#
+#	namespace   a                        b
+#	netdev      eth0                     eth0        MTU 9000 (WIRE_MTU)
+#	IPv4        192.0.2.1 ($ADDR4_A)     192.0.2.2 ($ADDR4_B)
+#	IPv6        2001:db8::1 ($ADDR6_A)   2001:db8::2 ($ADDR6_B)
+#	device      fe0 ($DEV_A)             fe1 ($DEV_B)
+#	link type   $DRIVER_A                $DRIVER_B   both $DRIVER unless set
+#
+# Devices of all namespaces have one name space, unlike netdevs; hence fe0 and fe1.
+
+# shellcheck disable=SC2034 # for those who source this
+ADDR4_A=192.0.2.1 ADDR4_B=192.0.2.2
+# shellcheck disable=SC2034
+ADDR6_A=2001:db8::1 ADDR6_B=2001:db8::2
+DEV_A=fe0 DEV_B=fe1
+DRIVER_A=${DRIVER_A:-$DRIVER}
+DRIVER_B=${DRIVER_B:-$DRIVER}
+WIRE_MTU=${WIRE_MTU:-9000}
+
+in_a()
+{
+	ip netns exec a "$@"
+}
+
+in_b()
+{
+	ip netns exec b "$@"
+}
+
+# module_of DRIVER: the module that has this link type.
+module_of()
+{
+	case $1 in
+	rxe) echo rdma_rxe ;;
+	*) echo "$1" ;;
+	esac
+}
+
+load_drivers()
+{
+	local driver
+	for driver in "$DRIVER_A" "$DRIVER_B"; do
+		modprobe "$(module_of "$driver")"
+	done
+	modprobe -a rdma_ucm ib_uverbs
+}
+
+# namespace_up NAME ADDRESS4 ADDRESS6
+namespace_up()
+{
+	ip -n "$1" link set lo up
+	ip -n "$1" link set eth0 up
+	ip -n "$1" address add "$2/24" dev eth0
+	ip -n "$1" address add "$3/64" dev eth0 nodad
+}
+
+# The namespaces, the wire between them and its addresses; no RDMA device.
+wire_up()
+{
+	local name
+	for name in a b; do
+		ip netns add "$name"
+		# Link-local addresses stand at once, too.
+		ip netns exec "$name" sysctl -qw net.ipv6.conf.default.accept_dad=0
+	done
+	ip link add eth0 netns a mtu "$WIRE_MTU" type veth peer name eth0 netns b mtu "$WIRE_MTU"
+	namespace_up a "$ADDR4_A" "$ADDR6_A"
+	namespace_up b "$ADDR4_B" "$ADDR6_B"
+}
+
+# link_add NAMESPACE DEVICE DRIVER: on its eth0.
+link_add()
+{
+	ip netns exec "$1" rdma link add "$2" type "$3" netdev eth0
+}
+
+# link_delete DEVICE: true as well when it is not there.
+link_delete()
+{
+	[ ! -e "/sys/class/infiniband/$1" ] || rdma link delete "$1"
+}
+
+# The GID of an IP address as sysfs writes it.
+gid_of()
+{
+	local head=() tail=() byte
+	if [[ $1 == *.* ]]; then
+		IFS=. read -ra byte <<<"$1"
+		printf '0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x\n' \
+			"${byte[0]}" "${byte[1]}" "${byte[2]}" "${byte[3]}"
+		return
+	fi
+	IFS=: read -ra head <<<"${1%%::*}"
+	[[ $1 != *::* ]] || IFS=: read -ra tail <<<"${1#*::}"
+	while [ $((${#head[@]} + ${#tail[@]})) -lt 8 ]; do
+		head+=(0)
+	done
+	head+=("${tail[@]}")
+	printf ':%04x' "${head[@]/#/0x}" | cut -c 2-
+}
+
+# gid_index DEVICE ADDRESS: the place of the address in the GID table as a
+# RoCEv2 one; fails when it does not stand there.
+gid_index()
+{
+	local port=/sys/class/infiniband/$1/ports/1 gid file index
+	gid=$(gid_of "$2")
+	while read -r file; do
+		index=${file##*/}
+		[ "$(cat "$port/gid_attrs/types/$index" 2>/dev/null)" = "RoCE v2" ] || continue
+		echo "$index"
+		return
+	done < <(grep -lx "$gid" "$port"/gids/* 2>/dev/null)
+	return 1
+}
+
+wait_gid()
+{
+	wait_for 10 gid_index "$1" "$2" >/dev/null || ktap_fail "$2 is not in the GID table of $1"
+}
+
+# An RDMA device on each end, once the wire is there.
+links_up()
+{
+	link_add a "$DEV_A" "$DRIVER_A"
+	link_add b "$DEV_B" "$DRIVER_B"
+	wait_gid "$DEV_A" "$ADDR4_A"
+	wait_gid "$DEV_A" "$ADDR6_A"
+	wait_gid "$DEV_B" "$ADDR4_B"
+	wait_gid "$DEV_B" "$ADDR6_B"
+}
+
+net_up()
+{
+	load_drivers
+	wire_up
+	links_up
+}
+
+# Takes down whatever of net_up is there.
+net_down()
+{
+	local name
+	link_delete "$DEV_A"
+	link_delete "$DEV_B"
+	for name in a b; do
+		[ ! -e "/run/netns/$name" ] || ip netns delete "$name"
+	done
+}
+
+# listens NAMESPACE PORT
+listens()
+{
+	[ -n "$(ip netns exec "$1" ss -Hltn "sport = :$2")" ]
+}
+
+# pair SERVER... -- CLIENT...: runs a server in b and then its client in a, and
+# succeeds when both do.  ibv_rc_pingpong and perftest agree on the port where
+# they meet; PAIR_PORT names another one, PAIR_SERVER and PAIR_CLIENT other namespaces.
+# Shows what both said, the client first.
+pair()
+{
+	local here=${PAIR_CLIENT:-a} there=${PAIR_SERVER:-b}
+	local server=() pid said status=0
+	while [ "$1" != -- ]; do
+		server+=("$1")
+		shift
+	done
+	shift
+	said=$(mktemp)
+	# What may be killed below must be the server itself.
+	ip netns exec "$there" "${server[@]}" >"$said" 2>&1 &
+	pid=$!
+	wait_for 20 listens "$there" "${PAIR_PORT:-18515}" || status=1
+	[ "$status" -ne 0 ] || ip netns exec "$here" "$@" || status=$?
+	if [ "$status" -ne 0 ]; then
+		echo "the client failed (status $status): $*"
+		kill "$pid" 2>/dev/null || true
+	fi
+	if ! wait "$pid"; then
+		[ "$status" -ne 0 ] || echo "the server failed: ${server[*]}"
+		status=1
+	fi
+	sed 's/^/server: /' "$said"
+	rm -f "$said"
+	return "$status"
+}
+
+# one_way_in CPUS: on both ends, one of these CPUs (a mask; 0: whichever sent it) takes in
+# all packets of a flow.
+one_way_in()
+{
+	local name
+	for name in a b; do
+		# shellcheck disable=SC2016 # for the shell within
+		ip netns exec "$name" sh -c '
+			for queue in /sys/class/net/eth0/queues/rx-*; do
+				echo "$0" >"$queue/rps_cpus"
+			done' "$1"
+	done
+}
+
+wire_as_before()
+{
+	one_way_in 0
+	sysctl -qw "$wire_backlog"
+}
+
+# For the rest of the test the wire itself neither loses nor reorders packets: what
+# nobody sends again (UC, UD) arrives.  Otherwise it does both on a busy machine.  A veth
+# device hands packets to the queue of the CPU that sends them, so those of a process
+# that has moved to another CPU overtake those that it sent before; and that queue is
+# full after 1000.
+wire_lossless()
+{
+	wire_backlog=$(sysctl net.core.netdev_max_backlog | tr -d ' ')
+	trap wire_as_before EXIT
+	sysctl -qw net.core.netdev_max_backlog=100000
+	one_way_in 1
+}
