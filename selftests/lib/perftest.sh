@@ -3,10 +3,12 @@
 #
 # perftest's programs between the two ends of the wire.  Source it after net.sh.
 
-# The fifth column of a report: millions of messages a second, or the typical latency.
-results()
+# The sizes that a report has a row of figures for. What the figures are tells nothing: where
+# a program's look at the CPU's clock is disturbed it takes the clock rate for 0 ("Correlation
+# coefficient r^2") and all rates with it.
+sizes_reported()
 {
-	awk '$1 ~ /^[0-9]+$/ && NF >= 5 { print $5 }' <<<"$1"
+	awk '$1 ~ /^[0-9]+$/ && NF >= 5 { print $1 }' <<<"$1"
 }
 
 # value_of OPTION DEFAULT ARGUMENT...: what stands behind the option.
@@ -41,8 +43,8 @@ without_acknowledgement()
 	perftest_more=(-r "$receives")
 }
 
-# perftest PROGRAM ADDRESS_A ADDRESS_B ROWS OPTION...: it reports so many sizes, each
-# with a result above zero.
+# perftest PROGRAM ADDRESS_A ADDRESS_B SIZES OPTION...: both ends come to their end, and it
+# reports so many sizes.
 perftest()
 {
 	local program=$1 gid_a gid_b wanted=$4 said perftest_more
@@ -58,9 +60,8 @@ perftest()
 		return 1
 	}
 	echo "$said"
-	said=$(results "$(grep -v ^server: <<<"$said")")
-	[ "$(grep -c . <<<"$said")" -eq "$wanted" ] || ktap_fail "not $wanted rows"
-	not grep -vE '[1-9]' <<<"$said"
+	said=$(sizes_reported "$(grep -v ^server: <<<"$said")")
+	[ "$(sort -u <<<"$said" | grep -c .)" -eq "$wanted" ] || ktap_fail "not $wanted sizes"
 }
 
 over4() { perftest "$1" "$ADDR4_A" "$ADDR4_B" "${@:2}"; }
