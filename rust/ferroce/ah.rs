@@ -11,12 +11,9 @@ use rdma::ah::{udp_sport, AhInfo, Gid, Gids};
 use rdma::net::{mac_of_gid, Credit, Flow, Path};
 use rdma::sync::BhSpinLock;
 use roce::abi::AddressVector;
-use roce::host::Transmit;
 use roce::num::Qpn;
 
 use crate::device::PORT;
-use crate::memory::Payload;
-use crate::paging::Miss;
 use crate::stats::Stats;
 use crate::table::PdId;
 use crate::tx;
@@ -24,7 +21,7 @@ use crate::tx;
 /// An address handle.
 ///
 /// All queue pairs of its protection domain may send by it, each under its own lock: the path has
-/// one too, which is taken last.
+/// one too, which is taken after that.
 #[pin_data]
 pub(crate) struct Ah {
     pd: PdId,
@@ -62,17 +59,18 @@ impl Ah {
         drop(old);
     }
 
-    /// Sends a datagram there; see [`tx::send`].
-    pub(crate) fn send(
+    /// Runs `f` on the path there, which nobody else sends by meanwhile, and sends what that left
+    /// to go together.
+    pub(crate) fn with_path<R>(
         &self,
-        transmit: &Transmit<'_, Payload>,
         credit: &Arc<Credit>,
         stats: &Stats,
-    ) -> Result<(), Miss> {
+        f: impl FnOnce(&mut Path) -> R,
+    ) -> R {
         let path = &mut self.way.lock().path;
-        let sent = tx::send(path, transmit, credit, stats);
+        let result = f(path);
         tx::flush(path, credit, stats);
-        sent
+        result
     }
 }
 

@@ -12,7 +12,7 @@
 use kernel::prelude::*;
 use kernel::sync::{Arc, ArcBorrow};
 use kernel::workqueue::WorkItem;
-use rdma::net::{CreditWaker, HeldPacket};
+use rdma::net::{CreditWaker, HeldPacket, Path};
 use rdma::sync::may_disable_bh;
 use rdma::timer::{now_ns, TimerCallback};
 use roce::abi::Poster;
@@ -22,16 +22,15 @@ use roce::qp::State;
 use roce::recv::RecvState;
 use roce::send::{Blocked, SendState};
 use roce::time::Instant;
-use roce::ud::Sender;
 use roce::wire::{self, Packet, MAX_HEADER};
 
 use crate::ah::{Ah, Found};
 use crate::cq::Cq;
 use crate::host::{Events, Findings, RecvSide, SendSide};
-use crate::memory::{Incoming, Payload};
+use crate::memory::Incoming;
 use crate::paging::Faults;
 use crate::qp::{work, Ends, Qp, RecvHalf, Route, SendHalf};
-use crate::service::{QpRequester, QpResponder, RecvService, SendService};
+use crate::service::{QpRequester, QpResponder, QpSender, RecvService, SendService};
 use crate::stats::{Counter, Stats};
 use crate::stream::Place;
 use crate::tx;
@@ -392,31 +391,65 @@ fn send_requests(
     Run::More
 }
 
-fn send_datagrams(qp: &Qp, sender: &mut Sender<Payload, Arc<Ah>>, host: &mut SendSide<'_>) -> Run {
+fn send_datagrams(qp: &Qp, sender: &mut QpSender, host: &mut SendSide<'_>) -> Run {
     let credit = &qp.fixed.credit;
     let stats = host.common.stats;
     let mtu = qp.fixed.device.active_mtu();
-    for _ in 0..RUN_PACKETS {
-        if !credit.is_available() {
-            return Run::Blocked;
-        }
+    let mut left = RUN_PACKETS;
+    while left > 0 {
         let Some(datagram) = sender.poll_transmit(mtu, host) else {
             return Run::Idle;
         };
-        let (address, transmit) = (datagram.address, &datagram.transmit);
-        let sent = address.send(transmit, credit, stats);
-        let Err(miss) = sent else {
+        let address = datagram.address.clone();
+        // It comes again once its path is locked, and others that go there with it.
+        sender.unsend();
+        let run = address.with_path(credit, stats, |path| {
+            send_datagrams_to(&address, path, qp, sender, host, &mut left)
+        });
+        if let Some(run) = run {
+            return run;
+        }
+    }
+    Run::More
+}
+
+/// Sends datagrams by `path`, that of `address`, until the next one goes elsewhere. Returns how the
+/// run ended, if it did.
+fn send_datagrams_to(
+    address: &Arc<Ah>,
+    path: &mut Path,
+    qp: &Qp,
+    sender: &mut QpSender,
+    host: &mut SendSide<'_>,
+    left: &mut u32,
+) -> Option<Run> {
+    let credit = &qp.fixed.credit;
+    let stats = host.common.stats;
+    let mtu = qp.fixed.device.active_mtu();
+    while let Some(rest) = left.checked_sub(1) {
+        if !credit.is_available() {
+            return Some(Run::Blocked);
+        }
+        let Some(datagram) = sender.poll_transmit(mtu, host) else {
+            return Some(Run::Idle);
+        };
+        if !Arc::ptr_eq(datagram.address, address) {
+            sender.unsend();
+            return None;
+        }
+        *left = rest;
+        let Err(miss) = tx::send(path, &datagram.transmit, credit, stats) else {
             continue;
         };
         match host.common.findings.faults.sort(miss) {
             Fault::Gone => sender.payload_fault(host),
             Fault::Absent => {
                 sender.unsend();
-                return Run::Absent;
+                return Some(Run::Absent);
             }
         }
     }
-    Run::More
+    None
 }
 
 /// Sends what the responder owes.

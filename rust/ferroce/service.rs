@@ -50,17 +50,22 @@ impl Service {
         }
     }
 
-    /// Whether packets that overtake each other are as good as lost: nobody asks for them again.
+    /// Whether packets had better not overtake each other, as nobody asks for them again: a message
+    /// of a connection is lost if they do, and who uses datagrams may count on what networks mostly
+    /// do.
     ///
     /// They do where another CPU goes on sending while the one before has its packets queued.
     pub(crate) fn needs_order(self) -> bool {
-        self == Self::Connection(Connection::Unreliable)
+        matches!(
+            self,
+            Self::Connection(Connection::Unreliable) | Self::Datagram
+        )
     }
 
-    /// Whether requests that are sent together cost less than one by one: they share
-    /// acknowledgements.
+    /// Whether requests that are sent together cost less than one by one: they pass the network's
+    /// layers as one, and share acknowledgements. The management's are too few for that.
     pub(crate) fn has_streams(self) -> bool {
-        self == Self::Connection(Connection::Reliable)
+        self != Self::Gsi
     }
 
     /// Whether it has such requests.
@@ -84,12 +89,13 @@ impl Service {
 }
 
 pub(crate) type QpRequester = Requester<Payload, Storage<Slot<Payload>>>;
+pub(crate) type QpSender = Sender<Payload, Arc<Ah>>;
 pub(crate) type QpResponder = Responder<Payload, Segment, Storage<Replay<Segment>>>;
 
 /// What sends.
 pub(crate) enum SendService {
     Connected(Connection, QpRequester),
-    Datagram(Sender<Payload, Arc<Ah>>),
+    Datagram(QpSender),
 }
 
 impl SendService {

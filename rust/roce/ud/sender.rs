@@ -217,7 +217,8 @@ impl<P, A> Sender<P, A> {
     }
 
     /// Says that the datagram that [`poll_transmit`](Self::poll_transmit) returned last was not
-    /// sent, as its source is [absent](crate::host::Fault::Absent): it is returned again.
+    /// sent, as its source is [absent](crate::host::Fault::Absent) or it is not its turn: it is
+    /// returned again.
     pub fn unsend(&mut self) {
         if let (Phase::Running(flow), Some(request)) = (&mut self.phase, self.sent.take()) {
             flow.next = flow.next.prev();
