@@ -344,6 +344,11 @@ int ferroce_helper_next_online_cpu(int cpu)
 	return cpumask_next_wrap(cpu, cpu_online_mask);
 }
 
+bool ferroce_helper_cpu_is_online(int cpu)
+{
+	return cpu_online(cpu);
+}
+
 bool ferroce_helper_may_disturb_cpu(int cpu)
 {
 	return housekeeping_test_cpu(cpu, HK_TYPE_DOMAIN);

@@ -20,6 +20,7 @@ use roce::num::Mtu;
 use crate::ah::Ah;
 use crate::fast::{self, FastMr};
 use crate::groups::{Groups, MAX_ATTACHED, MAX_GROUPS, MAX_MEMBERS};
+use crate::inbox::Senders;
 use crate::memory::Mr;
 use crate::qp::Qp;
 use crate::stats::{Counter, Stats};
@@ -48,6 +49,8 @@ pub(crate) struct Queues {
     pub(crate) replies: Queue,
     /// What waits for memory that is paged in. It may wait for long, as for a slow disk.
     pub(crate) faults: Queue,
+    /// Which CPUs send much, and had better not handle all of it, too.
+    pub(crate) senders: Senders,
 }
 
 impl Queues {
@@ -65,6 +68,7 @@ impl Queues {
             ordered_runs: Queue::new(c"ferroce_ordered", Flags::PER_CPU | Flags::MEM_RECLAIM)?,
             replies: Queue::new(c"ferroce_reply", Flags::BOTTOM_HALF)?,
             faults: Queue::new(c"ferroce_fault", Flags::UNBOUND)?,
+            senders: Senders::new()?,
         })
     }
 }

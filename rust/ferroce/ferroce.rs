@@ -24,6 +24,7 @@ mod device;
 mod fast;
 mod groups;
 mod host;
+mod inbox;
 mod link;
 mod memory;
 mod paging;

@@ -21,6 +21,7 @@ use roce::qp::State;
 use crate::cq::Cq;
 use crate::device::Device;
 use crate::host::{Common, Events, Findings, RecvQueue, RecvSide, SendQueue, SendSide};
+use crate::inbox::{Inbox, LastSent};
 use crate::memory::Incoming;
 use crate::paging::Waiting;
 use crate::service::{RecvService, SendService, Service};
@@ -44,6 +45,8 @@ pub(crate) mod work {
     pub(crate) const FAULT_SEND: u64 = 4;
     /// Likewise for the receive half.
     pub(crate) const FAULT_RECV: u64 = 5;
+    /// Handles packets that another CPU has put aside, in a softirq.
+    pub(crate) const INBOX: u64 = 6;
 }
 
 /// The two ends of a connection, as GIDs.
@@ -113,6 +116,8 @@ pub(crate) struct Fixed {
     pub(crate) srq: Option<Arc<Srq>>,
     pub(crate) upcall: QpUpcall,
     pub(crate) credit: Arc<Credit>,
+    /// How many requests may be under way at most.
+    pub(crate) window: u32,
 }
 
 /// A queue pair.
@@ -125,13 +130,16 @@ pub(crate) struct Qp {
     state: Atomic<u32>,
     /// Whether the owner asked to be told when the send queue has drained.
     notify_drained: Atomic<bool>,
-    /// The CPU that sent last.
-    sent_on: Atomic<u32>,
+    pub(crate) last_sent: LastSent,
     pub(crate) stream: Stream,
+    /// More requests could be under way if there were room for them.
+    pub(crate) is_narrow: Atomic<bool>,
     #[pin]
     pub(crate) send: BhSpinLock<SendHalf>,
     #[pin]
     pub(crate) recv: BhSpinLock<RecvHalf>,
+    #[pin]
+    pub(crate) inbox: Inbox,
     #[pin]
     pub(crate) settings: Mutex<Settings>,
     #[pin]
@@ -150,6 +158,8 @@ pub(crate) struct Qp {
     fault_send: Work<Self, { work::FAULT_SEND }>,
     #[pin]
     fault_recv: Work<Self, { work::FAULT_RECV }>,
+    #[pin]
+    take_in: Work<Self, { work::INBOX }>,
 }
 
 impl_has_work! {
@@ -159,6 +169,7 @@ impl_has_work! {
     impl HasWork<Self, { work::EVENT }> for Qp { self.event }
     impl HasWork<Self, { work::FAULT_SEND }> for Qp { self.fault_send }
     impl HasWork<Self, { work::FAULT_RECV }> for Qp { self.fault_recv }
+    impl HasWork<Self, { work::INBOX }> for Qp { self.take_in }
 }
 
 impl_has_timer! {
@@ -177,10 +188,12 @@ impl Qp {
             fixed,
             state: Atomic::new(State::Reset as u32),
             notify_drained: Atomic::new(false),
-            sent_on: Atomic::new(u32::MAX),
+            last_sent: LastSent::new(),
             stream: Stream::new(),
+            is_narrow: Atomic::new(false),
             send <- rdma::new_bh_spinlock!(send, "ferroce::Qp::send"),
             recv <- rdma::new_bh_spinlock!(recv, "ferroce::Qp::recv"),
+            inbox <- Inbox::new(),
             settings <- new_mutex!(settings, "ferroce::Qp::settings"),
             timer <- Timer::new(),
             run <- new_work!("ferroce::Qp::run"),
@@ -190,6 +203,7 @@ impl Qp {
             event <- new_work!("ferroce::Qp::event"),
             fault_send <- new_work!("ferroce::Qp::fault_send"),
             fault_recv <- new_work!("ferroce::Qp::fault_recv"),
+            take_in <- new_work!("ferroce::Qp::take_in"),
         })
     }
 
@@ -246,20 +260,10 @@ impl Qp {
         self.notify_drained.store(notify, Relaxed);
     }
 
-    /// Notes that requests were sent by this CPU. Under the send lock, so that it is this one still.
-    pub(crate) fn note_sender(&self) {
-        self.sent_on.store(CpuId::current().as_u32(), Relaxed);
-    }
-
-    /// The CPU that sent requests last, if one did.
-    pub(crate) fn sender(&self) -> Option<CpuId> {
-        CpuId::from_u32(self.sent_on.load(Relaxed))
-    }
-
     /// Whether a request that this CPU sends now may overtake those that another has sent, which are
     /// in that one's queues still. Under the send lock.
     pub(crate) fn would_overtake(&self) -> bool {
-        self.fixed.credit.in_flight() > 0 && self.sender() != Some(CpuId::current())
+        self.fixed.credit.in_flight() > 0 && self.last_sent.cpu() != Some(CpuId::current())
     }
 
     /// The partition that packets must be of. There is one, at index 0 of the table.

@@ -8,7 +8,7 @@
 
 use kernel::prelude::*;
 use kernel::sync::{rcu, ArcBorrow};
-use rdma::net::{is_multicast, IpHeader, Receiver, RxPacket};
+use rdma::net::{is_multicast, Datagram, HeldPacket, IpHeader, NetDevice, Receiver, RxPacket};
 use rdma::table::IdTable;
 use roce::event::Event;
 use roce::icrc::{self, MaskedHeaders};
@@ -20,6 +20,7 @@ use crate::device::Device;
 use crate::memory::Incoming;
 use crate::qp::{Ends, Qp};
 use crate::schedule;
+use crate::service::Service;
 use crate::stats::Counter;
 
 /// Where a network namespace's RoCEv2 packets arrive.
@@ -52,6 +53,38 @@ impl Receiver for Ingress {
     }
 }
 
+/// Packets from an inbox that are handled at a time.
+const INBOX_PACKETS: u32 = 64;
+
+/// Handles what another CPU has put aside for `qp`. Softirq context.
+pub(crate) fn handle_inbox(qp: ArcBorrow<'_, Qp>) {
+    for _ in 0..INBOX_PACKETS {
+        let Some(held) = qp.inbox.next() else {
+            return;
+        };
+        if let Err(drop) = take_in(qp, &held) {
+            qp.fixed.device.stats.count(drop);
+        }
+    }
+    schedule::handle_inbox_later(qp);
+}
+
+/// Handles one of them.
+fn take_in(qp: ArcBorrow<'_, Qp>, held: &HeldPacket) -> Result<(), Counter> {
+    let mut header = [0; MAX_HEADER];
+    let header = held.peek(&mut header);
+    let packet = parse(held, header)?;
+    let arrival = Arrival::new(&qp.fixed.device, held, None, &packet);
+    let half = arrival.check(&qp).map_err(Counter::from)?;
+    check_icrc(held, header)?;
+    arrival.hand_over(qp, half);
+    Ok(())
+}
+
+fn parse(datagram: &Datagram, header: &[u8]) -> Result<Packet, Counter> {
+    wire::parse(header, datagram.payload_len()).map_err(|error| Counter::from(error.event()))
+}
+
 /// Hands a packet to its queue pair, or those of its group.
 ///
 /// # Errors
@@ -60,17 +93,8 @@ impl Receiver for Ingress {
 fn receive(device: &Device, datagram: &RxPacket<'_>) -> Result<(), Counter> {
     let mut header = [0; MAX_HEADER];
     let header = datagram.peek(&mut header);
-    let packet = wire::parse(header, datagram.payload_len())
-        .map_err(|error| Counter::from(error.event()))?;
-    let arrival = Arrival {
-        device,
-        datagram,
-        packet: &packet,
-        ends: Ends {
-            ours: datagram.destination(),
-            theirs: datagram.source(),
-        },
-    };
+    let packet = parse(datagram, header)?;
+    let arrival = Arrival::new(device, datagram, Some(datagram.device()), &packet);
     // Rules: VAL-13
     // Either says that there may be many to take it; both must.
     match (
@@ -86,12 +110,32 @@ fn receive(device: &Device, datagram: &RxPacket<'_>) -> Result<(), Counter> {
 /// A packet with good headers.
 struct Arrival<'a> {
     device: &'a Device,
-    datagram: &'a RxPacket<'a>,
+    datagram: &'a Datagram,
+    /// The netdev that it came from, as long as that is known to be there.
+    netdev: Option<&'a NetDevice>,
     packet: &'a Packet,
     ends: Ends,
 }
 
-impl Arrival<'_> {
+impl<'a> Arrival<'a> {
+    fn new(
+        device: &'a Device,
+        datagram: &'a Datagram,
+        netdev: Option<&'a NetDevice>,
+        packet: &'a Packet,
+    ) -> Self {
+        Self {
+            device,
+            datagram,
+            netdev,
+            packet,
+            ends: Ends {
+                ours: datagram.destination(),
+                theirs: datagram.source(),
+            },
+        }
+    }
+
     /// Hands it to the queue pair that it names. `header` is as it arrived.
     fn unicast(&self, header: &[u8]) -> Result<(), Counter> {
         let guard = rcu::read_lock();
@@ -102,9 +146,35 @@ impl Arrival<'_> {
             .get(self.packet.bth.dest_qp.get(), &guard)
             .ok_or(Counter::UnknownQp)?;
         let half = self.check(&qp).map_err(Counter::from)?;
+        if self.is_diverted(qp, half) {
+            return Ok(());
+        }
         check_icrc(self.datagram, header)?;
         self.hand_over(qp, half);
         Ok(())
+    }
+
+    /// Leaves it to another CPU, if that is to handle it. Datagrams are not: of them, more has to be
+    /// known than what is kept.
+    fn is_diverted(&self, qp: ArcBorrow<'_, Qp>, half: Half) -> bool {
+        if !matches!(qp.fixed.service, Service::Connection(_)) {
+            return false;
+        }
+        let senders = &self.device.queues.senders;
+        let bytes = self.datagram.payload_len();
+        let other = || match half {
+            // Where what follows is sent must not change for it.
+            Half::Requester => qp
+                .last_sent
+                .elsewhere()
+                .or_else(|| senders.other_for(bytes)),
+            Half::Responder => senders.other_for(bytes),
+        };
+        let other = qp.inbox.divert(self.datagram, other, &self.device.stats);
+        if let Some(cpu) = other {
+            schedule::handle_inbox_on(qp, cpu);
+        }
+        other.is_some()
     }
 
     /// Gives each queue pair of the group that takes it a copy.
@@ -138,7 +208,7 @@ impl Arrival<'_> {
     fn hand_over(&self, qp: ArcBorrow<'_, Qp>, half: Half) {
         let incoming = Incoming {
             packet: self.datagram,
-            device: Some(self.datagram.device()),
+            device: self.netdev,
             offset: self.packet.header_len() as usize,
         };
         match half {
@@ -150,7 +220,7 @@ impl Arrival<'_> {
 
 /// Checks the ICRC of a packet that was parsed, so is long enough to have one.
 // Rules: ENC-22
-fn check_icrc(datagram: &RxPacket<'_>, header: &[u8]) -> Result<(), Counter> {
+fn check_icrc(datagram: &Datagram, header: &[u8]) -> Result<(), Counter> {
     let bad = Counter::BadIcrc;
     let bth = header.first_chunk().ok_or(bad)?;
     let masked = match datagram.ip_header() {

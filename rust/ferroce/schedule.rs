@@ -7,9 +7,12 @@
 //! bottom-half work item, which runs when the softirq has handled all packets at hand. A run is
 //! bounded; what is left is done by a work item in process context, or of replies by the same one, in
 //! turn with the packets that arrive. In process context is done all that has to wait for memory that
-//! is paged in: see [`crate::paging`].
+//! is paged in: see [`crate::paging`]. Large packets between two ends on this machine are handled by
+//! another CPU than the one that sends them: see [`crate::inbox`].
 
+use kernel::cpu::CpuId;
 use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
 use kernel::sync::{Arc, ArcBorrow};
 use kernel::workqueue::WorkItem;
 use rdma::net::{CreditWaker, HeldPacket, Path};
@@ -27,9 +30,11 @@ use roce::wire::{self, Packet, MAX_HEADER};
 use crate::ah::{Ah, Found};
 use crate::cq::Cq;
 use crate::host::{Events, Findings, RecvSide, SendSide};
+use crate::inbox::MUCH;
 use crate::memory::Incoming;
 use crate::paging::Faults;
 use crate::qp::{work, Ends, Qp, RecvHalf, Route, SendHalf};
+use crate::rx;
 use crate::service::{QpRequester, QpResponder, QpSender, RecvService, SendService};
 use crate::stats::{Counter, Stats};
 use crate::stream::Place;
@@ -37,6 +42,10 @@ use crate::tx;
 
 /// Packets that one run of a half sends at most.
 const RUN_PACKETS: u32 = 64;
+
+/// Bytes after which a run of a half is over: about a train. Nobody else can use the half meanwhile,
+/// and the network begins with them after it.
+const RUN_BYTES: u32 = 60 << 10;
 
 /// How often a queue pair in ERR looks for receives that were posted since: posting one makes no
 /// system call that would tell.
@@ -92,12 +101,18 @@ pub(crate) fn doorbell(qp: ArcBorrow<'_, Qp>) -> Result {
     }
     let is_stream =
         qp.fixed.service.has_streams() && qp.stream.ring(|| qp.fixed.send_cq.is_empty());
-    if is_stream {
-        run_beside(qp);
-    } else {
-        run_send(qp, |_, _| {});
+    match qp.last_sent.elsewhere() {
+        Some(cpu) => run_on(qp, cpu),
+        None if is_stream => run_beside(qp),
+        None => run_send(qp, |_, _| {}),
     }
     Ok(())
+}
+
+/// Leaves it to a work item to send where it did before, so that nothing is overtaken.
+fn run_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
+    let queue = &qp.fixed.device.queues.placed_streams;
+    let _ = queue.enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into());
 }
 
 /// Leaves it to a work item to send, so that who posts goes on posting.
@@ -223,6 +238,18 @@ fn request(
     })
 }
 
+/// Has `cpu` handle what was put aside for it. Softirq context.
+pub(crate) fn handle_inbox_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
+    let queue = &qp.fixed.device.queues.replies;
+    let _ = queue.enqueue_on::<Arc<Qp>, { work::INBOX }>(cpu, qp.into());
+}
+
+/// Has this CPU go on with that, after the packets at hand.
+pub(crate) fn handle_inbox_later(qp: ArcBorrow<'_, Qp>) {
+    let queue = &qp.fixed.device.queues.replies;
+    let _ = queue.enqueue::<Arc<Qp>, { work::INBOX }>(qp.into());
+}
+
 /// Counts a packet that is a queue pair's.
 fn count_received(stats: &Stats, incoming: &Incoming<'_>) {
     stats.count(Counter::ReceivedPackets);
@@ -288,7 +315,7 @@ fn run_send(qp: ArcBorrow<'_, Qp>, first: impl FnOnce(&mut SendHalf, &mut Findin
         } else if half.deferred || half.waiting.stops_sending() {
             Run::Idle
         } else {
-            qp.note_sender();
+            qp.last_sent.note();
             send(&qp, &mut half, &mut findings)
         };
         half.deferred |= run == Run::More && needs_order;
@@ -343,7 +370,9 @@ fn transmit_requests(qp: &Qp, half: &mut SendHalf, findings: &mut Findings) -> R
         match (service, route) {
             (SendService::Connected(_, requester), Some(route)) => {
                 let run = send_requests(qp, requester, host, route);
-                tx::flush(&mut route.path, &qp.fixed.credit, host.common.stats);
+                if let Some(now) = flush_path(qp, &mut route.path, host.common.stats) {
+                    qp.last_sent.note_much(now);
+                }
                 run
             }
             (SendService::Connected(..), None) => Run::Idle,
@@ -356,6 +385,17 @@ fn transmit_requests(qp: &Qp, half: &mut SendHalf, findings: &mut Findings) -> R
     run
 }
 
+/// Sends what waits to go together. Returns the time, if the run has sent much.
+fn flush_path(qp: &Qp, path: &mut Path, stats: &Stats) -> Option<u64> {
+    let bytes = tx::flush(path, &qp.fixed.credit, stats);
+    if bytes < MUCH {
+        return None;
+    }
+    let now = now_ns();
+    qp.fixed.device.queues.senders.note(now);
+    Some(now)
+}
+
 fn send_requests(
     qp: &Qp,
     requester: &mut QpRequester,
@@ -365,17 +405,27 @@ fn send_requests(
     let now = now();
     let credit = &qp.fixed.credit;
     let stats = host.common.stats;
+    let mut bytes = 0;
     for _ in 0..RUN_PACKETS {
+        if bytes >= RUN_BYTES {
+            break;
+        }
         if !credit.is_available() {
             return Run::Blocked;
         }
         let Some(transmit) = requester.poll_transmit(now, host) else {
             return match requester.blocked() {
                 Some(Blocked::Busy) => Run::More,
+                Some(Blocked::Window) => {
+                    let is_narrow = requester.room() < qp.fixed.window as usize;
+                    qp.is_narrow.store(is_narrow, Relaxed);
+                    Run::Idle
+                }
                 _ => Run::Idle,
             };
         };
         let psn = transmit.psn;
+        bytes = transmit.source.len().saturating_add(bytes);
         let sent = tx::send(&mut route.path, &transmit, credit, stats);
         let Err(miss) = sent else {
             continue;
@@ -495,7 +545,7 @@ pub(crate) fn transmit_replies(qp: &Qp, half: &mut RecvHalf, findings: &mut Find
             return Run::Idle;
         };
         let run = send_replies(qp, responder, host, route);
-        tx::flush(&mut route.path, &qp.fixed.credit, host.common.stats);
+        let _ = flush_path(qp, &mut route.path, host.common.stats);
         run
     });
     if run == Run::Absent {
@@ -512,7 +562,11 @@ fn send_replies(
 ) -> Run {
     let credit = &qp.fixed.credit;
     let stats = host.common.stats;
+    let mut bytes = 0;
     for _ in 0..RUN_PACKETS {
+        if bytes >= RUN_BYTES {
+            break;
+        }
         if !credit.is_available() {
             return Run::Blocked;
         }
@@ -520,6 +574,7 @@ fn send_replies(
             return Run::Idle;
         };
         let psn = transmit.psn;
+        bytes = transmit.source.len().saturating_add(bytes);
         let sent = tx::send(&mut route.path, &transmit, credit, stats);
         let Err(miss) = sent else {
             continue;
@@ -628,9 +683,12 @@ fn with_held(held: &HeldPacket, handle: impl FnOnce(&Packet, Incoming<'_>) -> Ha
 pub(crate) fn run_later(qp: ArcBorrow<'_, Qp>) {
     let queues = &qp.fixed.device.queues;
     let item = Arc::<Qp>::from(qp);
-    let _ = match item.sender() {
+    let _ = match item.last_sent.cpu() {
         Some(cpu) if item.fixed.service.needs_order() => queues
             .ordered_runs
+            .enqueue_on::<_, { work::RUN }>(cpu, item),
+        Some(cpu) if item.stream.is_one() => queues
+            .placed_streams
             .enqueue_on::<_, { work::RUN }>(cpu, item),
         _ => queues.runs.enqueue::<_, { work::RUN }>(item),
     };
@@ -697,6 +755,14 @@ impl WorkItem<{ work::REPLY }> for Qp {
 
     fn run(this: Arc<Self>) {
         run_replies(this.as_arc_borrow());
+    }
+}
+
+impl WorkItem<{ work::INBOX }> for Qp {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        rx::handle_inbox(this.as_arc_borrow());
     }
 }
 

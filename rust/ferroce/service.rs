@@ -114,6 +114,22 @@ impl SendService {
         })
     }
 
+    /// How many requests may be under way.
+    pub(crate) fn room(&self) -> usize {
+        match self {
+            Self::Connected(_, requester) => requester.room(),
+            Self::Datagram(_) => 0,
+        }
+    }
+
+    /// Makes room for more. Returns what is to be freed.
+    pub(crate) fn widen(&mut self, storage: Storage<Slot<Payload>>) -> Storage<Slot<Payload>> {
+        match self {
+            Self::Connected(_, requester) => requester.widen(storage),
+            Self::Datagram(_) => storage,
+        }
+    }
+
     pub(crate) fn start(&mut self, attributes: &Attributes) {
         match self {
             Self::Connected(connection, requester) => {

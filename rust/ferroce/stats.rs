@@ -97,7 +97,9 @@ counters! {
     PageFaults = c"page_faults",
     /// Packets that waited for memory that was faulted in.
     HeldPackets = c"held_pkts",
-    /// Packets dropped as too many waited for memory already.
+    /// Packets that were handled by another CPU than the one that received them.
+    SteeredPackets = c"steered_pkts",
+    /// Packets dropped as too many waited already, for memory or for another CPU.
     DroppedHeld = c"drop_held",
 }
 

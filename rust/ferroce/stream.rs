@@ -83,6 +83,11 @@ impl Stream {
         score >= STREAM
     }
 
+    /// Whether the last doorbells were those of a stream.
+    pub(crate) fn is_one(&self) -> bool {
+        self.score.load(Relaxed) >= STREAM
+    }
+
     /// Where to send what is posted on this CPU.
     pub(crate) fn place(&self) -> Place {
         let here = CpuId::current();

@@ -27,10 +27,7 @@ pub(crate) fn send<P: Memory>(
     stats: &Stats,
 ) -> Result<(), Miss> {
     let header = transmit.header.as_bytes();
-    let payload_len = match transmit.source {
-        Source::Empty => 0,
-        Source::Bytes { len, .. } => len as usize,
-    };
+    let payload_len = transmit.source.len() as usize;
     let Ok(mut frame) = path.frame(credit, header, payload_len, transmit.pad) else {
         stats.count(Counter::SendError);
         return Ok(());
@@ -44,19 +41,21 @@ pub(crate) fn send<P: Memory>(
     Ok(())
 }
 
-/// Sends all that was given to [`send`], and counts what became of it. In the same context.
-pub(crate) fn flush(path: &mut Path, credit: &Arc<Credit>, stats: &Stats) {
+/// Sends all that was given to [`send`], and counts what became of it. In the same context. Returns
+/// how many bytes the network took since the last time.
+pub(crate) fn flush(path: &mut Path, credit: &Arc<Credit>, stats: &Stats) -> u64 {
     path.flush(credit);
     let tally = path.take_tally();
     if tally.dropped != 0 {
         stats.add(Counter::SendError, tally.dropped.into());
     }
     if tally.sent == 0 {
-        return;
+        return 0;
     }
     stats.add(Counter::SentPackets, tally.sent.into());
     stats.add(Counter::SentBytes, tally.bytes);
     if path.is_multicast() {
         stats.add(Counter::SentMulticast, tally.sent.into());
     }
+    tally.bytes
 }

@@ -262,6 +262,23 @@ pub enum Source<'a, P> {
     },
 }
 
+impl<P> Source<'_, P> {
+    /// Bytes of payload.
+    #[inline]
+    pub fn len(&self) -> u32 {
+        match self {
+            Self::Empty => 0,
+            Self::Bytes { len, .. } => *len,
+        }
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// A packet to send: the headers, then `source`, then `pad` bytes of 0, then the ICRC.
 #[derive(Debug)]
 pub struct Transmit<'a, P> {

@@ -88,6 +88,8 @@ pub enum Blocked {
     Fence,
     /// As many PSNs are outstanding as may be.
     PsnWindow,
+    /// As many requests are outstanding as there is room for; [`Requester::widen`] makes more.
+    Window,
     /// As many READs and atomics are outstanding as the responder takes.
     ReadDepth,
     /// The peer had no receive posted; until then it is left alone.
@@ -233,6 +235,17 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
             window: Window::new(window),
             phase: Phase::Idle,
         }
+    }
+
+    /// How many requests may be outstanding.
+    pub fn room(&self) -> usize {
+        self.window.room()
+    }
+
+    /// Goes on with the room of `storage`, all [`default`](Default::default), if that is more.
+    /// Returns what is not needed any more: the storage it had, or `storage`.
+    pub fn widen(&mut self, storage: S) -> S {
+        self.window.widen(storage)
     }
 
     /// RTR to RTS: numbers packets from `config.sq_psn` on and takes work. Does nothing unless

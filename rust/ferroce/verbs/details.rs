@@ -65,7 +65,7 @@ fn waits_for(waiting: Waiting) -> &'static CStr {
         Waiting::Receiver => c"receiver",
         Waiting::Blocked(blocked) => match blocked {
             Blocked::Fence => c"fence",
-            Blocked::PsnWindow => c"window",
+            Blocked::PsnWindow | Blocked::Window => c"window",
             Blocked::ReadDepth => c"read_depth",
             Blocked::Rnr(_) => c"receiver",
             Blocked::BadRequest => c"bad_request",

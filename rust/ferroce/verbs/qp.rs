@@ -4,6 +4,7 @@
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
+use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 use rdma::ah::{udp_sport, AhAttr, AhInfo, Gids};
 use rdma::errno::EOPNOTSUPP;
@@ -136,8 +137,13 @@ pub(super) fn create(
     };
     let qpn = Qpn::new(place.id());
     let window = send_shape.capacity().min(MAX_WINDOW_REQUESTS as u32);
+    let room = match owner {
+        Poster::Process => window.min(FIRST_WINDOW),
+        // Where it posts, none can be made.
+        Poster::Kernel => window,
+    };
     let send = SendHalf {
-        service: SendService::new(service, qpn, init.sq_sig_all, || storage(window))?,
+        service: SendService::new(service, qpn, init.sq_sig_all, || storage(room))?,
         send: SendQueue {
             queue: WorkQueue::new(send_ring),
             limits: send_limits(&init.caps, owner),
@@ -173,6 +179,7 @@ pub(super) fn create(
         srq,
         upcall,
         credit: Credit::new(FRAMES_IN_FLIGHT)?,
+        window,
     };
     let settings = Settings::new(init.caps, init.sq_sig_all);
     let qp = Arc::pin_init(Qp::new(fixed, send, recv, settings), GFP_KERNEL_ACCOUNT)?;
@@ -271,6 +278,27 @@ fn storage<T: Default>(count: u32) -> Result<Slots<T>> {
     Slots::new(count as usize, GFP_KERNEL_ACCOUNT)
 }
 
+/// Requests of a process that there is room for at first: most queue pairs of many never have more
+/// under way.
+const FIRST_WINDOW: u32 = 16;
+
+/// How many times as much room there is next.
+const WIDER: usize = 4;
+
+/// Makes room for more requests, as many as may be. Goes without if there is no memory. Sleeps.
+#[cold]
+fn widen(qp: &Qp) {
+    qp.is_narrow.store(false, Relaxed);
+    let room = qp.send.lock().service.room();
+    let wider = room.saturating_mul(WIDER).min(qp.fixed.window as usize);
+    if wider <= room {
+        return;
+    }
+    if let Ok(storage) = Slots::new(wider, GFP_KERNEL_ACCOUNT) {
+        let _old = qp.send.lock().service.widen(storage);
+    }
+}
+
 /// What a modification needs that can fail to be had. It is all made before anything changes.
 struct Prepared {
     routes: Option<(Route, Route)>,
@@ -280,6 +308,9 @@ struct Prepared {
 impl Handle {
     /// Rings the doorbell of the send queue.
     pub(super) fn doorbell(&self) -> Result {
+        if self.qp.is_narrow.load(Relaxed) {
+            widen(&self.qp);
+        }
         schedule::doorbell(self.qp.as_arc_borrow())
     }
 

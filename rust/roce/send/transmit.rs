@@ -243,8 +243,11 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
         if self.flow.drain != Drain::Off {
             return Err(Blocked::Drain);
         }
-        if self.flow.outstanding() >= self.flow.pace.psns() || self.window.is_full() {
+        if self.flow.outstanding() >= self.flow.pace.psns() {
             return Err(Blocked::PsnWindow);
+        }
+        if self.window.is_full() {
+            return Err(Blocked::Window);
         }
         let entry = match host.next_send() {
             None => return Ok(Taken::Nothing),

@@ -3,6 +3,7 @@
 //! The window: work requests that were taken from the send queue and are not complete.
 
 use core::marker::PhantomData;
+use core::mem;
 use core::ops::DerefMut;
 
 use crate::completion::Status;
@@ -140,6 +141,26 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Window<P, S> {
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+
+    /// How many entries it holds at most.
+    pub(super) fn room(&self) -> usize {
+        self.storage.len()
+    }
+
+    /// Moves to `storage` if that is larger. Returns what it does not need.
+    pub(super) fn widen(&mut self, mut storage: S) -> S {
+        if storage.len() <= self.room() {
+            return storage;
+        }
+        for (index, to) in storage.iter_mut().take(self.len).enumerate() {
+            let place = self.place(index);
+            if let Some(from) = self.storage.get_mut(place) {
+                to.0 = from.0.take();
+            }
+        }
+        self.head = 0;
+        mem::replace(&mut self.storage, storage)
     }
 
     #[inline]

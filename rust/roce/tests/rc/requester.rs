@@ -54,11 +54,14 @@ fn config() -> SendConfig {
 /// The delay of the timeout in [`config`].
 const TIMEOUT_NS: u64 = 8192;
 
+fn slots<P>(count: usize) -> Vec<Slot<P>> {
+    (0..count).map(|_| Slot::default()).collect()
+}
+
 impl Lone {
     fn new(config: SendConfig) -> Self {
-        let slots = (0..MAX_WINDOW_REQUESTS).map(|_| Slot::default()).collect();
         let mut lone = Self {
-            requester: Requester::new(Qpn::new(0x11), true, slots),
+            requester: Requester::new(Qpn::new(0x11), true, slots(MAX_WINDOW_REQUESTS)),
             world: World::default(),
             now: Instant::from_ns(1_000_000),
         };
@@ -1210,6 +1213,33 @@ fn many_small_requests_fill_the_window_too() {
     assert_eq!(lone.poll_psns().len(), 216);
     lone.ack(599);
     all_succeeded(&lone.statuses(), 0..600);
+}
+
+// Rules: SEG-17, CPL-5
+#[test]
+fn a_window_of_few_requests_is_widened_in_the_middle() {
+    let mut lone = Lone::with(config(), &[(write(0), 1); 12]);
+    lone.requester = Requester::new(Qpn::new(0x11), true, slots(3));
+    lone.requester.start(config());
+    assert_eq!(lone.poll_psns(), Vec::from_iter(0..3));
+    assert_eq!(lone.requester.blocked(), Some(Blocked::Window));
+    // So that the oldest is not at the storage's start.
+    lone.ack(1);
+    assert_eq!(lone.poll_psns(), Vec::from_iter(3..5));
+
+    let given_back = lone.requester.widen(slots(2));
+    assert_eq!((given_back.len(), lone.requester.room()), (2, 3));
+    let given_back = lone.requester.widen(slots(8));
+    assert_eq!((given_back.len(), lone.requester.room()), (3, 8));
+    assert!(given_back
+        .iter()
+        .all(|slot| format!("{slot:?}") == "Slot(None)"));
+    assert_eq!(lone.poll_psns(), Vec::from_iter(5..10));
+    assert_eq!(lone.requester.blocked(), Some(Blocked::Window));
+    lone.nak(4, NakCode::SequenceError);
+    assert_eq!(lone.poll_psns(), Vec::from_iter(4..12));
+    lone.ack(11);
+    all_succeeded(&lone.statuses(), 0..12);
 }
 
 // Rules: SEG-19

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Packets that another CPU handles.
+//!
+//! The softirq that receives a packet handles it. Where both ends are on this machine it is mostly
+//! on the CPU that has sent it, which does the work of both then, while others may be idle. So large
+//! packets are put aside there, for a bottom half of another CPU, as receive packet steering would
+//! have it if somebody had set that up. While some are, whatever else comes for the queue pair waits
+//! behind them: nothing is overtaken.
+//!
+//! Where a network's card brings in packets nothing of this happens, unless the CPU sends much too.
+
+use kernel::cpu::{nr_cpu_ids, CpuId};
+use kernel::prelude::*;
+use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
+use rdma::net::{Datagram, HeldPacket, PacketQueue};
+use rdma::slots::Slots;
+use rdma::sync::BhSpinLock;
+use rdma::timer::now_ns;
+use rdma::work::another_cpu;
+
+use crate::stats::{Counter, Stats};
+
+/// A packet of so many bytes costs more to handle than to pass on.
+const LARGE: u32 = 1024;
+
+/// Bytes that one run sends at least for it to be much.
+pub(crate) const MUCH: u64 = 4096;
+
+/// How long a CPU that has sent much is taken for one that goes on.
+const RECENT_NS: u64 = 1_000_000;
+
+/// Which CPUs send much.
+///
+/// It is a guess, from which nothing but speed depends.
+pub(crate) struct Senders(Slots<SentAt>);
+
+/// When one CPU has sent much the last time. Each has a cache line.
+#[repr(align(64))]
+struct SentAt(Atomic<u64>);
+
+impl Default for SentAt {
+    fn default() -> Self {
+        Self(Atomic::new(0))
+    }
+}
+
+impl Senders {
+    /// May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Self(Slots::new(nr_cpu_ids() as usize, GFP_KERNEL)?))
+    }
+
+    /// This CPU has sent much.
+    #[inline]
+    pub(crate) fn note(&self, now: u64) {
+        if let Some(SentAt(at)) = self.0.get(CpuId::current().as_u32() as usize) {
+            at.store(now, Relaxed);
+        }
+    }
+
+    fn is_sending(&self, cpu: CpuId, now: u64) -> bool {
+        let Some(SentAt(at)) = self.0.get(cpu.as_u32() as usize) else {
+            return false;
+        };
+        is_recent(at.load(Relaxed), now)
+    }
+
+    /// The CPU that had better handle a packet of so many bytes than this one does.
+    pub(crate) fn other_for(&self, bytes: u32) -> Option<CpuId> {
+        if bytes < LARGE {
+            return None;
+        }
+        let now = now_ns();
+        let here = CpuId::current();
+        if !self.is_sending(here, now) {
+            return None;
+        }
+        another_cpu(here).filter(|other| !self.is_sending(*other, now))
+    }
+}
+
+fn is_recent(at: u64, now: u64) -> bool {
+    now.saturating_sub(at) < RECENT_NS
+}
+
+/// Where and when a queue pair's requests were sent last.
+pub(crate) struct LastSent {
+    cpu: Atomic<u32>,
+    /// When it was much.
+    much_at: Atomic<u64>,
+}
+
+impl LastSent {
+    pub(crate) const fn new() -> Self {
+        Self {
+            cpu: Atomic::new(u32::MAX),
+            much_at: Atomic::new(0),
+        }
+    }
+
+    /// This CPU sends. Under the send lock, so that it is this one still.
+    pub(crate) fn note(&self) {
+        self.cpu.store(CpuId::current().as_u32(), Relaxed);
+    }
+
+    /// It was much.
+    pub(crate) fn note_much(&self, now: u64) {
+        self.much_at.store(now, Relaxed);
+    }
+
+    /// The CPU, if one did.
+    pub(crate) fn cpu(&self) -> Option<CpuId> {
+        CpuId::from_u32(self.cpu.load(Relaxed))
+    }
+
+    /// The CPU, if it is another than this one and has sent much just now: what is sent here may
+    /// overtake that, in queues that each CPU has.
+    #[inline]
+    pub(crate) fn elsewhere(&self) -> Option<CpuId> {
+        let cpu = self.cpu()?;
+        if cpu == CpuId::current() || !is_recent(self.much_at.load(Relaxed), now_ns()) {
+            return None;
+        }
+        Some(cpu)
+    }
+}
+
+/// A queue pair's packets for another CPU.
+///
+/// Lock: `packets` is held with no other lock of ours.
+#[pin_data]
+pub(crate) struct Inbox {
+    /// Packets are in it, or one from it is being handled. Changed under the lock.
+    is_open: Atomic<bool>,
+    /// The CPU which handles them, of an open one.
+    cpu: Atomic<u32>,
+    #[pin]
+    packets: BhSpinLock<PacketQueue>,
+}
+
+impl Inbox {
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            is_open: Atomic::new(false),
+            cpu: Atomic::new(u32::MAX),
+            packets <- rdma::new_bh_spinlock!(PacketQueue::new(), "ferroce::Inbox::packets"),
+        })
+    }
+
+    /// Puts `packet` aside if another CPU is to handle it, which `other` names. Returns that one,
+    /// which has to be told. Softirq context.
+    #[inline]
+    pub(crate) fn divert(
+        &self,
+        packet: &Datagram,
+        other: impl FnOnce() -> Option<CpuId>,
+        stats: &Stats,
+    ) -> Option<CpuId> {
+        let other = if self.is_open.load(Acquire) {
+            None
+        } else {
+            Some(other()?)
+        };
+        self.put(packet, other, stats)
+    }
+
+    fn put(&self, packet: &Datagram, other: Option<CpuId>, stats: &Stats) -> Option<CpuId> {
+        let held = packet.hold();
+        let mut packets = self.packets.lock();
+        if !self.is_open.load(Relaxed) {
+            // If it was open before, all that came before is handled by now.
+            self.cpu.store(other?.as_u32(), Relaxed);
+            self.is_open.store(true, Release);
+        }
+        stats.count(match packets.push(held) {
+            Ok(()) => Counter::SteeredPackets,
+            Err(_) => Counter::DroppedHeld,
+        });
+        CpuId::from_u32(self.cpu.load(Relaxed))
+    }
+
+    /// Takes the oldest packet out, once the one before was handled. Closes the inbox if there is
+    /// none. For the one work item that handles them.
+    pub(crate) fn next(&self) -> Option<HeldPacket> {
+        let mut packets = self.packets.lock();
+        let next = packets.pop();
+        if next.is_none() {
+            self.is_open.store(false, Release);
+        }
+        next
+    }
+}
