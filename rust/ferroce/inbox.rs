@@ -6,7 +6,8 @@
 //! on the CPU that has sent it, which does the work of both then, while others may be idle. So large
 //! packets are put aside there, for a bottom half of another CPU, as receive packet steering would
 //! have it if somebody had set that up. While some are, whatever else comes for the queue pair waits
-//! behind them: nothing is overtaken.
+//! behind them. What is to be sent for them is sent by the CPU that has received them, as it would be
+//! otherwise: packets that two CPUs send overtake each other in the queues that each of them has.
 //!
 //! Where a network's card brings in packets nothing of this happens, unless the CPU sends much too.
 
@@ -71,7 +72,7 @@ impl Senders {
     }
 
     /// The CPU that had better handle a packet of so many bytes than this one does.
-    pub(crate) fn other_for(&self, bytes: u32) -> Option<CpuId> {
+    fn other_for(&self, bytes: u32) -> Option<CpuId> {
         if bytes < LARGE {
             return None;
         }
@@ -137,8 +138,9 @@ impl LastSent {
 pub(crate) struct Inbox {
     /// Packets are in it, or one from it is being handled. Changed under the lock.
     is_open: Atomic<bool>,
-    /// The CPU which handles them, of an open one.
+    /// The CPU which handles them, and the one that received them; of an open one.
     cpu: Atomic<u32>,
+    from: Atomic<u32>,
     #[pin]
     packets: BhSpinLock<PacketQueue>,
 }
@@ -148,23 +150,24 @@ impl Inbox {
         pin_init!(Self {
             is_open: Atomic::new(false),
             cpu: Atomic::new(u32::MAX),
+            from: Atomic::new(u32::MAX),
             packets <- rdma::new_bh_spinlock!(PacketQueue::new(), "ferroce::Inbox::packets"),
         })
     }
 
-    /// Puts `packet` aside if another CPU is to handle it, which `other` names. Returns that one,
-    /// which has to be told. Softirq context.
+    /// Puts `packet` aside if another CPU is to handle it. Returns that one, which has to be told.
+    /// Softirq context.
     #[inline]
     pub(crate) fn divert(
         &self,
         packet: &Datagram,
-        other: impl FnOnce() -> Option<CpuId>,
+        senders: &Senders,
         stats: &Stats,
     ) -> Option<CpuId> {
         let other = if self.is_open.load(Acquire) {
             None
         } else {
-            Some(other()?)
+            Some(senders.other_for(packet.payload_len())?)
         };
         self.put(packet, other, stats)
     }
@@ -175,6 +178,7 @@ impl Inbox {
         if !self.is_open.load(Relaxed) {
             // If it was open before, all that came before is handled by now.
             self.cpu.store(other?.as_u32(), Relaxed);
+            self.from.store(CpuId::current().as_u32(), Relaxed);
             self.is_open.store(true, Release);
         }
         stats.count(match packets.push(held) {
@@ -182,6 +186,20 @@ impl Inbox {
             Err(_) => Counter::DroppedHeld,
         });
         CpuId::from_u32(self.cpu.load(Relaxed))
+    }
+
+    /// The CPU that is to send for the packet at hand, if that is another one. Softirq context.
+    #[inline]
+    pub(crate) fn origin(&self) -> Option<CpuId> {
+        if !self.is_open.load(Relaxed) {
+            return None;
+        }
+        CpuId::from_u32(self.from.load(Relaxed)).filter(|from| *from != CpuId::current())
+    }
+
+    /// Forgets all, for a queue pair that begins anew.
+    pub(crate) fn clear(&self) {
+        self.packets.lock().clear();
     }
 
     /// Takes the oldest packet out, once the one before was handled. Closes the inbox if there is

@@ -62,15 +62,17 @@ pub(crate) fn handle_inbox(qp: ArcBorrow<'_, Qp>) {
         let Some(held) = qp.inbox.next() else {
             return;
         };
-        if let Err(drop) = take_in(qp, &held) {
-            qp.fixed.device.stats.count(drop);
+        match take_in(qp, &held) {
+            Ok(Half::Requester) => schedule::send_at_origin(qp),
+            Ok(Half::Responder) => {}
+            Err(drop) => qp.fixed.device.stats.count(drop),
         }
     }
     schedule::handle_inbox_later(qp);
 }
 
-/// Handles one of them.
-fn take_in(qp: ArcBorrow<'_, Qp>, held: &HeldPacket) -> Result<(), Counter> {
+/// Handles one of them. Returns which half it was for.
+fn take_in(qp: ArcBorrow<'_, Qp>, held: &HeldPacket) -> Result<Half, Counter> {
     let mut header = [0; MAX_HEADER];
     let header = held.peek(&mut header);
     let packet = parse(held, header)?;
@@ -78,7 +80,7 @@ fn take_in(qp: ArcBorrow<'_, Qp>, held: &HeldPacket) -> Result<(), Counter> {
     let half = arrival.check(&qp).map_err(Counter::from)?;
     check_icrc(held, header)?;
     arrival.hand_over(qp, half);
-    Ok(())
+    Ok(half)
 }
 
 fn parse(datagram: &Datagram, header: &[u8]) -> Result<Packet, Counter> {
@@ -146,7 +148,7 @@ impl<'a> Arrival<'a> {
             .get(self.packet.bth.dest_qp.get(), &guard)
             .ok_or(Counter::UnknownQp)?;
         let half = self.check(&qp).map_err(Counter::from)?;
-        if self.is_diverted(qp, half) {
+        if self.is_diverted(qp) {
             return Ok(());
         }
         check_icrc(self.datagram, header)?;
@@ -156,21 +158,12 @@ impl<'a> Arrival<'a> {
 
     /// Leaves it to another CPU, if that is to handle it. Datagrams are not: of them, more has to be
     /// known than what is kept.
-    fn is_diverted(&self, qp: ArcBorrow<'_, Qp>, half: Half) -> bool {
+    fn is_diverted(&self, qp: ArcBorrow<'_, Qp>) -> bool {
         if !matches!(qp.fixed.service, Service::Connection(_)) {
             return false;
         }
         let senders = &self.device.queues.senders;
-        let bytes = self.datagram.payload_len();
-        let other = || match half {
-            // Where what follows is sent must not change for it.
-            Half::Requester => qp
-                .last_sent
-                .elsewhere()
-                .or_else(|| senders.other_for(bytes)),
-            Half::Responder => senders.other_for(bytes),
-        };
-        let other = qp.inbox.divert(self.datagram, other, &self.device.stats);
+        let other = qp.inbox.divert(self.datagram, senders, &self.device.stats);
         if let Some(cpu) = other {
             schedule::handle_inbox_on(qp, cpu);
         }

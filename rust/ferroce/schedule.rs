@@ -16,7 +16,7 @@ use kernel::sync::atomic::Relaxed;
 use kernel::sync::{Arc, ArcBorrow};
 use kernel::workqueue::WorkItem;
 use rdma::net::{CreditWaker, HeldPacket, Path};
-use rdma::sync::may_disable_bh;
+use rdma::sync::{may_disable_bh, BhDisabled};
 use rdma::timer::{now_ns, TimerCallback};
 use roce::abi::Poster;
 use roce::event::AsyncEvent;
@@ -153,7 +153,7 @@ pub(crate) fn handle_response(
     packet: &Packet,
     incoming: Incoming<'_>,
 ) {
-    run_send(qp, |half, findings| {
+    run_send_at(qp, qp.inbox.origin(), |half, findings| {
         let stats = &qp.fixed.device.stats;
         // Rules: VAL-5
         if half.route.as_ref().map(|route| route.ends) != Some(ends) {
@@ -220,10 +220,23 @@ pub(crate) fn handle_request(
     }
 }
 
-/// Has what is owed sent after the packets at hand.
+/// Has what is owed sent after the packets at hand, by the CPU that received them.
 fn reply_later(qp: ArcBorrow<'_, Qp>) {
     let replies = &qp.fixed.device.queues.replies;
-    let _ = replies.enqueue::<Arc<Qp>, { work::REPLY }>(qp.into());
+    // So that no CPU goes offline meanwhile.
+    let _bh = BhDisabled::new();
+    let _ = match qp.inbox.origin() {
+        Some(cpu) => replies.enqueue_on::<Arc<Qp>, { work::REPLY }>(cpu, qp.into()),
+        None => replies.enqueue::<Arc<Qp>, { work::REPLY }>(qp.into()),
+    };
+}
+
+/// Has the CPU that received what is in the inbox send what may be sent now. Softirq context.
+pub(crate) fn send_at_origin(qp: ArcBorrow<'_, Qp>) {
+    let queue = &qp.fixed.device.queues.replies;
+    if let Some(cpu) = qp.inbox.origin() {
+        let _ = queue.enqueue_on::<Arc<Qp>, { work::DOORBELL }>(cpu, qp.into());
+    }
 }
 
 fn request(
@@ -303,6 +316,16 @@ fn flush_recv(qp: &Qp, half: &mut RecvHalf, findings: &mut Findings) -> Run {
 
 /// Runs `first` on the send half and then the requester, until there is nothing more to send.
 fn run_send(qp: ArcBorrow<'_, Qp>, first: impl FnOnce(&mut SendHalf, &mut Findings)) {
+    run_send_at(qp, None, first);
+}
+
+/// Likewise, unless another CPU is to send.
+fn run_send_at(
+    qp: ArcBorrow<'_, Qp>,
+    other: Option<CpuId>,
+    first: impl FnOnce(&mut SendHalf, &mut Findings),
+) {
+    let sends_elsewhere = other.is_some();
     let mut findings = Findings::default();
     let (run, timeout, waits) = {
         let mut half = qp.send.lock();
@@ -312,7 +335,7 @@ fn run_send(qp: ArcBorrow<'_, Qp>, first: impl FnOnce(&mut SendHalf, &mut Findin
         first(&mut half, &mut findings);
         let run = if half.deferred && overtakes {
             Run::More
-        } else if half.deferred || half.waiting.stops_sending() {
+        } else if half.deferred || half.waiting.stops_sending() || sends_elsewhere {
             Run::Idle
         } else {
             qp.last_sent.note();

@@ -521,6 +521,7 @@ impl Handle {
     fn reset(&self) {
         let qp = &self.qp;
         qp.set_state(State::Reset);
+        qp.inbox.clear();
         let mut findings = Findings::default();
         {
             let mut half = qp.send.lock();
