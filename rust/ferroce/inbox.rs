@@ -25,8 +25,8 @@ use crate::stats::{Counter, Stats};
 /// A packet of so many bytes costs more to handle than to pass on.
 const LARGE: u32 = 1024;
 
-/// Bytes that one run sends at least for it to be much.
-pub(crate) const MUCH: u64 = 4096;
+/// Bytes that one run sends at least for it to be much: more than a message that somebody waits for.
+pub(crate) const MUCH: u64 = 6 << 10;
 
 /// How long a CPU that has sent much is taken for one that goes on.
 const RECENT_NS: u64 = 1_000_000;
