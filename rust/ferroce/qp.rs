@@ -28,7 +28,7 @@ use crate::service::{RecvService, SendService, Service};
 use crate::settings::Settings;
 use crate::srq::Srq;
 use crate::stats::Stats;
-use crate::stream::Stream;
+use crate::stream::{Arrivals, Stream};
 use crate::table::{PdId, QpId};
 
 /// Names of a queue pair's work items.
@@ -80,6 +80,7 @@ pub(crate) struct SendHalf {
 pub(crate) struct RecvHalf {
     pub(crate) service: RecvService,
     pub(crate) recv: RecvQueue,
+    pub(crate) arrivals: Arrivals,
     /// What waits for memory that is paged in.
     pub(crate) waiting: Waiting,
     /// The way to the peer, of a connection.

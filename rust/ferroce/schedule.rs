@@ -3,9 +3,9 @@
 //! Who runs a queue pair's halves, when, and for how long.
 //!
 //! The requester runs in the context that has work for it: a doorbell, a response, a timeout. The
-//! responder handles a request in the softirq that brings it. What is owed in reply is sent by a
-//! bottom-half work item, which runs when the softirq has handled all packets at hand. A run is
-//! bounded; what is left is done by a work item in process context, or of replies by the same one, in
+//! responder handles a request in the softirq that brings it. What is owed in reply is sent there, too,
+//! or where requests come together by a bottom-half work item, which runs when the softirq has handled
+//! all packets at hand: see [`crate::stream::Arrivals`]. A run is bounded; what is left is done by a work item in process context, or of replies by the same one, in
 //! turn with the packets that arrive. In process context is done all that has to wait for memory that
 //! is paged in: see [`crate::paging`]. Large packets between two ends on this machine are handled by
 //! another CPU than the one that sends them: see [`crate::inbox`].
@@ -182,7 +182,8 @@ fn respond(
     })
 }
 
-/// Handles a request that arrived. What is owed for it is sent later, once for the batch.
+/// Handles a request that arrived. What is owed for it is sent at once where requests come alone, and
+/// otherwise once for all that come together.
 pub(crate) fn handle_request(
     qp: ArcBorrow<'_, Qp>,
     ends: Ends,
@@ -191,7 +192,7 @@ pub(crate) fn handle_request(
 ) {
     let mut findings = Findings::default();
     let stats = &qp.fixed.device.stats;
-    let (needs_poll, handled) = {
+    let (owed, handled) = {
         let mut half = qp.recv.lock();
         // Rules: VAL-5
         if !half.takes(ends) {
@@ -209,15 +210,26 @@ pub(crate) fn handle_request(
             let absent = findings.faults.take();
             half.waiting.begin(absent, incoming.packet, stats);
         }
-        (half.service.needs_poll(), handled)
+        let is_owed = half.service.needs_poll();
+        let owed = is_owed.then(|| answer(&qp, &mut half, &mut findings));
+        (owed, handled)
     };
     tell(qp, &qp.fixed.recv_cq, findings);
-    if needs_poll {
-        reply_later(qp);
+    if let Some(run) = owed {
+        go_on_replying(qp, run);
     }
     if handled == Handled::PutOff {
         fault_recv_later(qp);
     }
+}
+
+/// Sends what is owed for a request that has just come, unless it had better be sent later. The
+/// receive lock is held by the caller.
+fn answer(qp: &Qp, half: &mut RecvHalf, findings: &mut Findings) -> Run {
+    if qp.inbox.origin().is_some() || half.waiting.is_any() || !half.arrivals.is_alone() {
+        return Run::More;
+    }
+    reply(qp, half, findings)
 }
 
 /// Has what is owed sent after the packets at hand, by the CPU that received them.
@@ -535,15 +547,27 @@ fn run_replies_after(qp: ArcBorrow<'_, Qp>, faults: Faults) {
     let mut findings = Findings::after(faults);
     let run = {
         let mut half = qp.recv.lock();
-        let run = transmit_replies(&qp, &mut half, &mut findings);
-        // The refusal has to go out before the queue pair may fail for it.
-        let has_failed = matches!(half.service.state(), RecvState::Failed | RecvState::Error);
-        if run == Run::Idle && has_failed {
-            qp.fail();
-        }
-        run
+        half.arrivals.end();
+        reply(&qp, &mut half, &mut findings)
     };
     tell(qp, &qp.fixed.recv_cq, findings);
+    go_on_replying(qp, run);
+}
+
+/// Sends what is owed, and has the queue pair fail if that was to say so. The receive lock is held by
+/// the caller.
+fn reply(qp: &Qp, half: &mut RecvHalf, findings: &mut Findings) -> Run {
+    let run = transmit_replies(qp, half, findings);
+    // The refusal has to go out before the queue pair may fail for it.
+    let has_failed = matches!(half.service.state(), RecvState::Failed | RecvState::Error);
+    if run == Run::Idle && has_failed {
+        qp.fail();
+    }
+    run
+}
+
+/// Sees to it that the rest is sent, after a run that ended like this.
+fn go_on_replying(qp: ArcBorrow<'_, Qp>, run: Run) {
     if qp.state() == State::Err {
         flush(qp);
         return;

@@ -39,6 +39,7 @@ use crate::schedule;
 use crate::service::{RecvService, SendService, Service};
 use crate::settings::Settings;
 use crate::srq::Srq;
+use crate::stream::Arrivals;
 use crate::table::{QpId, QPNS};
 
 /// Frames of one queue pair that may lie in queues below us: more than a netdev needs to be busy,
@@ -162,6 +163,7 @@ pub(super) fn create(
             receives: receives(recv_ring, srq.as_ref(), &init.caps)?,
             spare: Spare::default(),
         },
+        arrivals: Arrivals::default(),
         waiting: Waiting::default(),
         route: None,
         stats: device.stats.clone(),
