@@ -7,14 +7,15 @@
 //! costs.
 
 use kernel::prelude::*;
-use kernel::sync::{rcu, ArcBorrow};
+use kernel::sync::rcu::{self, Guard};
+use kernel::sync::ArcBorrow;
 use rdma::net::{is_multicast, Datagram, HeldPacket, IpHeader, NetDevice, Receiver, RxPacket};
 use rdma::table::IdTable;
 use roce::event::Event;
-use roce::icrc::{self, MaskedHeaders};
+use roce::icrc::{self, MaskedHeaders, REST_BYTES};
 use roce::num::Qpn;
 use roce::qp::{self, Half};
-use roce::wire::{self, Packet, ICRC_BYTES, MAX_HEADER};
+use roce::wire::{self, bth, Packet, ICRC_BYTES};
 
 use crate::device::Device;
 use crate::memory::Incoming;
@@ -22,6 +23,11 @@ use crate::qp::{Ends, Qp};
 use crate::schedule;
 use crate::service::Service;
 use crate::stats::Counter;
+
+const ICRC_LEN: usize = ICRC_BYTES as usize;
+
+/// Bytes of a packet that are copied out at once: all headers, and all of a small one.
+const FIRST_BYTES: usize = bth::BYTES + REST_BYTES + ICRC_LEN;
 
 /// Where a network namespace's RoCEv2 packets arrive.
 #[pin_data]
@@ -47,7 +53,7 @@ impl Receiver for Ingress {
         let Some(device) = device else {
             return;
         };
-        if let Err(drop) = receive(&device, &packet) {
+        if let Err(drop) = receive(&device, &packet, &guard) {
             device.stats.count(drop);
         }
     }
@@ -73,18 +79,18 @@ pub(crate) fn handle_inbox(qp: ArcBorrow<'_, Qp>) {
 
 /// Handles one of them. Returns which half it was for.
 fn take_in(qp: ArcBorrow<'_, Qp>, held: &HeldPacket) -> Result<Half, Counter> {
-    let mut header = [0; MAX_HEADER];
-    let header = held.peek(&mut header);
-    let packet = parse(held, header)?;
+    let mut first = [0; FIRST_BYTES];
+    let first = held.peek(&mut first);
+    let packet = parse(held, first)?;
     let arrival = Arrival::new(&qp.fixed.device, held, None, &packet);
     let half = arrival.check(&qp).map_err(Counter::from)?;
-    check_icrc(held, header)?;
+    check_icrc(held, first)?;
     arrival.hand_over(qp, half);
     Ok(half)
 }
 
-fn parse(datagram: &Datagram, header: &[u8]) -> Result<Packet, Counter> {
-    wire::parse(header, datagram.payload_len()).map_err(|error| Counter::from(error.event()))
+fn parse(datagram: &Datagram, first: &[u8]) -> Result<Packet, Counter> {
+    wire::parse(first, datagram.payload_len()).map_err(|error| Counter::from(error.event()))
 }
 
 /// Hands a packet to its queue pair, or those of its group.
@@ -92,10 +98,10 @@ fn parse(datagram: &Datagram, header: &[u8]) -> Result<Packet, Counter> {
 /// # Errors
 ///
 /// The counter of the reason for which it is dropped.
-fn receive(device: &Device, datagram: &RxPacket<'_>) -> Result<(), Counter> {
-    let mut header = [0; MAX_HEADER];
-    let header = datagram.peek(&mut header);
-    let packet = parse(datagram, header)?;
+fn receive(device: &Device, datagram: &RxPacket<'_>, guard: &Guard) -> Result<(), Counter> {
+    let mut first = [0; FIRST_BYTES];
+    let first = datagram.peek(&mut first);
+    let packet = parse(datagram, first)?;
     let arrival = Arrival::new(device, datagram, Some(datagram.device()), &packet);
     // Rules: VAL-13
     // Either says that there may be many to take it; both must.
@@ -103,8 +109,8 @@ fn receive(device: &Device, datagram: &RxPacket<'_>) -> Result<(), Counter> {
         is_multicast(arrival.ends.ours),
         packet.bth.dest_qp == Qpn::MULTICAST,
     ) {
-        (false, false) => arrival.unicast(header),
-        (true, true) => arrival.multicast(header),
+        (false, false) => arrival.unicast(first, guard),
+        (true, true) => arrival.multicast(first, guard),
         _ => Err(Counter::UnknownQp),
     }
 }
@@ -138,20 +144,19 @@ impl<'a> Arrival<'a> {
         }
     }
 
-    /// Hands it to the queue pair that it names. `header` is as it arrived.
-    fn unicast(&self, header: &[u8]) -> Result<(), Counter> {
-        let guard = rcu::read_lock();
+    /// Hands it to the queue pair that it names. `first` is as it arrived.
+    fn unicast(&self, first: &[u8], guard: &Guard) -> Result<(), Counter> {
         // Rules: VAL-1, VAL-2
         let qp = self
             .device
             .qps
-            .get(self.packet.bth.dest_qp.get(), &guard)
+            .get(self.packet.bth.dest_qp.get(), guard)
             .ok_or(Counter::UnknownQp)?;
         let half = self.check(&qp).map_err(Counter::from)?;
         if self.is_diverted(qp) {
             return Ok(());
         }
-        check_icrc(self.datagram, header)?;
+        check_icrc(self.datagram, first)?;
         self.hand_over(qp, half);
         Ok(())
     }
@@ -172,13 +177,12 @@ impl<'a> Arrival<'a> {
 
     /// Gives each queue pair of the group that takes it a copy.
     // Rules: MCG-1
-    fn multicast(&self, header: &[u8]) -> Result<(), Counter> {
+    fn multicast(&self, first: &[u8], guard: &Guard) -> Result<(), Counter> {
         let members = self.device.groups.members(self.ends.ours);
         let members = members.ok_or(Counter::UnknownQp)?;
-        check_icrc(self.datagram, header)?;
-        let guard = rcu::read_lock();
+        check_icrc(self.datagram, first)?;
         for qpn in members.as_slice() {
-            let Some(qp) = self.device.qps.get(qpn.get(), &guard) else {
+            let Some(qp) = self.device.qps.get(qpn.get(), guard) else {
                 continue;
             };
             // Rules: MCG-3
@@ -211,24 +215,42 @@ impl<'a> Arrival<'a> {
     }
 }
 
-/// Checks the ICRC of a packet that was parsed, so is long enough to have one.
+/// Checks the ICRC of a packet that was parsed, so is long enough to have one. `first` are its first
+/// bytes, of a small one all.
 // Rules: ENC-22
-fn check_icrc(datagram: &Datagram, header: &[u8]) -> Result<(), Counter> {
+fn check_icrc(datagram: &Datagram, first: &[u8]) -> Result<(), Counter> {
     let bad = Counter::BadIcrc;
-    let bth = header.first_chunk().ok_or(bad)?;
-    let masked = match datagram.ip_header() {
+    let bth = first.first_chunk().ok_or(bad)?;
+    let mut masked = match datagram.ip_header() {
         IpHeader::V4(ip) => MaskedHeaders::ipv4(ip, datagram.udp_header(), bth).map_err(|_| bad)?,
         IpHeader::V6(ip) => MaskedHeaders::ipv6(ip, datagram.udp_header(), bth),
     };
-    let seed = rdma::crc::crc32_le(icrc::SEED, masked.as_bytes());
-    let end = datagram.payload_len().checked_sub(ICRC_BYTES).ok_or(bad)? as usize;
-    let covered = end.checked_sub(bth.len()).ok_or(bad)?;
-    let crc = datagram.crc(seed, bth.len(), covered).map_err(|_| bad)?;
-    let mut sent = [0; ICRC_BYTES as usize];
-    datagram.read(end, &mut sent).map_err(|_| bad)?;
-    if sent == icrc::finish(crc) {
-        Ok(())
+    let computed = if first.len() == datagram.payload_len() as usize {
+        icrc_of_small(&mut masked, first)
     } else {
-        Err(bad)
+        icrc_of_large(&masked, datagram)
+    };
+    match computed {
+        Some((crc, sent)) if sent == icrc::finish(crc) => Ok(()),
+        _ => Err(bad),
     }
+}
+
+/// The CRC of the packet `all`, and the ICRC that it came with.
+fn icrc_of_small(masked: &mut MaskedHeaders, all: &[u8]) -> Option<(u32, [u8; ICRC_LEN])> {
+    let (covered, sent) = all.split_last_chunk()?;
+    let has_room = masked.append(covered.get(bth::BYTES..)?);
+    let crc = rdma::crc::crc32_le(icrc::SEED, masked.as_bytes());
+    has_room.then_some((crc, *sent))
+}
+
+/// Likewise, of one that is read where it lies.
+fn icrc_of_large(masked: &MaskedHeaders, datagram: &Datagram) -> Option<(u32, [u8; ICRC_LEN])> {
+    let seed = rdma::crc::crc32_le(icrc::SEED, masked.as_bytes());
+    let end = (datagram.payload_len() as usize).checked_sub(ICRC_LEN)?;
+    let covered = end.checked_sub(bth::BYTES)?;
+    let crc = datagram.crc(seed, bth::BYTES, covered).ok()?;
+    let mut sent = [0; ICRC_LEN];
+    datagram.read(end, &mut sent).ok()?;
+    Some((crc, sent))
 }

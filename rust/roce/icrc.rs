@@ -29,7 +29,11 @@ pub const IPV6_BYTES: usize = 40;
 /// Bytes of a UDP header.
 pub const UDP_BYTES: usize = 8;
 
-const MAX_BYTES: usize = IPV6_BYTES + UDP_BYTES + bth::BYTES;
+/// Bytes after the BTH for which [`MaskedHeaders`] have room, so that all of a small packet is one
+/// piece.
+pub const REST_BYTES: usize = 68;
+
+const MAX_BYTES: usize = IPV6_BYTES + UDP_BYTES + bth::BYTES + REST_BYTES;
 
 /// The packet's IPv4 header has options, or is no IPv4 header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +54,7 @@ impl MaskedHeaders {
     ///
     /// [`NotPlainIpv4`] if the first byte is not that of an IPv4 header of five words.
     // Rules: ENC-17
+    #[inline(always)]
     pub fn ipv4(
         ip: &[u8; IPV4_BYTES],
         udp: &[u8; UDP_BYTES],
@@ -74,6 +79,7 @@ impl MaskedHeaders {
     /// Masks the headers of a packet over IPv6: traffic class, flow label, hop limit, the UDP
     /// checksum and the BTH's reserved byte.
     // Rules: ENC-18
+    #[inline(always)]
     pub fn ipv6(ip: &[u8; IPV6_BYTES], udp: &[u8; UDP_BYTES], bth: &[u8; bth::BYTES]) -> Self {
         const HOP_LIMIT: usize = 7;
 
@@ -109,6 +115,20 @@ impl MaskedHeaders {
             bytes,
             len: (N + UDP_BYTES + bth::BYTES) as u8,
         }
+    }
+
+    /// Puts `rest`, what follows the BTH, behind them, if there is room: there is for [`REST_BYTES`] at
+    /// least. Returns whether it did.
+    #[inline]
+    pub fn append(&mut self, rest: &[u8]) -> bool {
+        let begin = usize::from(self.len);
+        let end = begin.saturating_add(rest.len());
+        let Some(room) = self.bytes.get_mut(begin..end) else {
+            return false;
+        };
+        room.copy_from_slice(rest);
+        self.len = end as u8;
+        true
     }
 
     /// The bytes, ready to be fed to the CRC.

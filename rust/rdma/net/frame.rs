@@ -267,7 +267,9 @@ impl<'p> Frame<'p> {
         unsafe {
             let pad = self.icrc_at.wrapping_sub(self.payload_end);
             // Rules: WIRE-32
-            ptr::write_bytes(self.at(self.payload_end), 0, pad);
+            if pad != 0 {
+                ptr::write_bytes(self.at(self.payload_end), 0, pad);
+            }
             ptr::copy_nonoverlapping(masked.as_ptr(), self.at(0), masked.len());
             // Rules: ENC-16
             let crc = crc::crc32_le_raw(icrc::SEED, self.at(0), self.icrc_at);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-use roce::icrc::{finish, MaskedHeaders, NotPlainIpv4, IPV4_BYTES, IPV6_BYTES, SEED, UDP_BYTES};
+use roce::icrc::{
+    finish, MaskedHeaders, NotPlainIpv4, IPV4_BYTES, IPV6_BYTES, REST_BYTES, SEED, UDP_BYTES,
+};
 use roce::wire::bth;
 
 use crate::hex::hex;
@@ -23,13 +25,16 @@ fn icrc(packet: &[u8]) -> Result<[u8; 4], NotPlainIpv4> {
     let (ip, rest) = packet.split_at(ip_bytes);
     let (udp, rest) = rest.split_first_chunk::<UDP_BYTES>().unwrap();
     let (bth, rest) = rest.split_first_chunk::<{ bth::BYTES }>().unwrap();
-    let masked = match ip_bytes {
+    let mut masked = match ip_bytes {
         IPV4_BYTES => MaskedHeaders::ipv4(ip.try_into().unwrap(), udp, bth)?,
         _ => MaskedHeaders::ipv6(ip.try_into().unwrap(), udp, bth),
     };
     assert_eq!(masked.as_bytes().len(), ip_bytes + UDP_BYTES + bth::BYTES);
-    let crc = crc32_le(SEED, masked.as_bytes());
-    Ok(finish(crc32_le(crc, &rest[..rest.len() - 4])))
+    let rest = &rest[..rest.len() - 4];
+    let crc = crc32_le(crc32_le(SEED, masked.as_bytes()), rest);
+    assert!(masked.append(rest));
+    assert_eq!(crc, crc32_le(SEED, masked.as_bytes()), "in one piece");
+    Ok(finish(crc))
 }
 
 /// Packets with their ICRC, by others than us.
@@ -116,4 +121,17 @@ fn ipv4_options_are_refused() {
         let masked = MaskedHeaders::ipv4(&ip, &[0; UDP_BYTES], &[0; bth::BYTES]);
         assert_eq!(masked.is_ok(), first == 0x45);
     }
+}
+
+#[test]
+fn what_has_no_room_is_not_appended() {
+    let [.., packet] = golden();
+    let ip = packet[..IPV6_BYTES].try_into().unwrap();
+    let mut masked = MaskedHeaders::ipv6(ip, &[0; UDP_BYTES], &[0; bth::BYTES]);
+    let before = masked.as_bytes().to_vec();
+    assert!(!masked.append(&[1; REST_BYTES + 1]));
+    assert_eq!(masked.as_bytes(), before);
+    assert!(masked.append(&[1; REST_BYTES]));
+    assert_eq!(masked.as_bytes(), [&before[..], &[1; REST_BYTES]].concat());
+    assert!(!masked.append(&[1]));
 }
