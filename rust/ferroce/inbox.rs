@@ -89,7 +89,8 @@ fn is_recent(at: u64, now: u64) -> bool {
     now.saturating_sub(at) < RECENT_NS
 }
 
-/// Where and when a queue pair's requests were sent last.
+/// Where and when a half of a queue pair has sent last. What another CPU sends may overtake that, in
+/// queues that each CPU has.
 pub(crate) struct LastSent {
     cpu: Atomic<u32>,
     /// When it was much.
@@ -104,7 +105,8 @@ impl LastSent {
         }
     }
 
-    /// This CPU sends. Under the send lock, so that it is this one still.
+    /// This CPU sends. Under the half's lock, so that it is this one still.
+    #[inline]
     pub(crate) fn note(&self) {
         self.cpu.store(CpuId::current().as_u32(), Relaxed);
     }
@@ -119,15 +121,15 @@ impl LastSent {
         CpuId::from_u32(self.cpu.load(Relaxed))
     }
 
-    /// The CPU, if it is another than this one and has sent much just now: what is sent here may
-    /// overtake that, in queues that each CPU has.
+    /// The CPU, if it is another than this one and some of what it has sent, of which `in_flight`
+    /// frames were not received yet, may still be in its queues. A train counts as received when that
+    /// begins, so what was much does for some time.
     #[inline]
-    pub(crate) fn elsewhere(&self) -> Option<CpuId> {
-        let cpu = self.cpu()?;
-        if cpu == CpuId::current() || !is_recent(self.much_at.load(Relaxed), now_ns()) {
-            return None;
-        }
-        Some(cpu)
+    pub(crate) fn ahead(&self, in_flight: u32) -> Option<CpuId> {
+        let was_much_just_now = || is_recent(self.much_at.load(Relaxed), now_ns());
+        self.cpu()
+            .filter(|cpu| *cpu != CpuId::current())
+            .filter(|_| in_flight > 0 || was_much_just_now())
     }
 }
 
@@ -188,7 +190,7 @@ impl Inbox {
         CpuId::from_u32(self.cpu.load(Relaxed))
     }
 
-    /// The CPU that is to send for the packet at hand, if that is another one. Softirq context.
+    /// The CPU that is to send while there are packets, if that is another one: who received them.
     #[inline]
     pub(crate) fn origin(&self) -> Option<CpuId> {
         if !self.is_open.load(Relaxed) {

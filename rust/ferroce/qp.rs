@@ -132,6 +132,7 @@ pub(crate) struct Qp {
     /// Whether the owner asked to be told when the send queue has drained.
     notify_drained: Atomic<bool>,
     pub(crate) last_sent: LastSent,
+    pub(crate) last_replied: LastSent,
     pub(crate) stream: Stream,
     /// More requests could be under way if there were room for them.
     pub(crate) is_narrow: Atomic<bool>,
@@ -190,6 +191,7 @@ impl Qp {
             state: Atomic::new(State::Reset as u32),
             notify_drained: Atomic::new(false),
             last_sent: LastSent::new(),
+            last_replied: LastSent::new(),
             stream: Stream::new(),
             is_narrow: Atomic::new(false),
             send <- rdma::new_bh_spinlock!(send, "ferroce::Qp::send"),
@@ -261,10 +263,16 @@ impl Qp {
         self.notify_drained.store(notify, Relaxed);
     }
 
-    /// Whether a request that this CPU sends now may overtake those that another has sent, which are
-    /// in that one's queues still. Under the send lock.
-    pub(crate) fn would_overtake(&self) -> bool {
-        self.fixed.credit.in_flight() > 0 && self.last_sent.cpu() != Some(CpuId::current())
+    /// The CPU whose requests may be overtaken by what this one sends now.
+    #[inline]
+    pub(crate) fn requests_ahead(&self) -> Option<CpuId> {
+        self.last_sent.ahead(self.fixed.credit.in_flight())
+    }
+
+    /// Likewise, of replies.
+    #[inline]
+    pub(crate) fn replies_ahead(&self) -> Option<CpuId> {
+        self.last_replied.ahead(self.fixed.credit.in_flight())
     }
 
     /// The partition that packets must be of. There is one, at index 0 of the table.

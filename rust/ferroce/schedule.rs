@@ -101,7 +101,14 @@ pub(crate) fn doorbell(qp: ArcBorrow<'_, Qp>) -> Result {
     }
     let is_stream =
         qp.fixed.service.has_streams() && qp.stream.ring(|| qp.fixed.send_cq.is_empty());
-    match qp.last_sent.elsewhere() {
+    // A stream's small messages would gain nothing: a work item sends them where it did before, mostly.
+    let in_flight = if is_stream {
+        0
+    } else {
+        qp.fixed.credit.in_flight()
+    };
+    let ahead = || qp.last_sent.ahead(in_flight);
+    match qp.inbox.origin().or_else(ahead) {
         Some(cpu) => run_on(qp, cpu),
         None if is_stream => run_beside(qp),
         None => run_send(qp, |_, _| {}),
@@ -226,18 +233,20 @@ pub(crate) fn handle_request(
 /// Sends what is owed for a request that has just come, unless it had better be sent later. The
 /// receive lock is held by the caller.
 fn answer(qp: &Qp, half: &mut RecvHalf, findings: &mut Findings) -> Run {
-    if qp.inbox.origin().is_some() || half.waiting.is_any() || !half.arrivals.is_alone() {
+    let is_elsewhere = qp.inbox.origin().is_some() || qp.replies_ahead().is_some();
+    if is_elsewhere || half.waiting.is_any() || !half.arrivals.is_alone() {
         return Run::More;
     }
     reply(qp, half, findings)
 }
 
-/// Has what is owed sent after the packets at hand, by the CPU that received them.
+/// Has what is owed sent after the packets at hand, by the CPU that received them; or the one that
+/// has sent what was owed before, as long as that is on its way.
 fn reply_later(qp: ArcBorrow<'_, Qp>) {
     let replies = &qp.fixed.device.queues.replies;
     // So that no CPU goes offline meanwhile.
     let _bh = BhDisabled::new();
-    let _ = match qp.inbox.origin() {
+    let _ = match qp.inbox.origin().or_else(|| qp.replies_ahead()) {
         Some(cpu) => replies.enqueue_on::<Arc<Qp>, { work::REPLY }>(cpu, qp.into()),
         None => replies.enqueue::<Arc<Qp>, { work::REPLY }>(qp.into()),
     };
@@ -342,7 +351,7 @@ fn run_send_at(
     let (run, timeout, waits) = {
         let mut half = qp.send.lock();
         let needs_order = qp.fixed.service.needs_order();
-        let overtakes = needs_order && qp.would_overtake();
+        let overtakes = needs_order && qp.requests_ahead().is_some();
         half.deferred |= overtakes;
         first(&mut half, &mut findings);
         let run = if half.deferred && overtakes {
@@ -591,8 +600,11 @@ pub(crate) fn transmit_replies(qp: &Qp, half: &mut RecvHalf, findings: &mut Find
         let (RecvService::Connected(_, responder), Some(route)) = (service, route) else {
             return Run::Idle;
         };
+        qp.last_replied.note();
         let run = send_replies(qp, responder, host, route);
-        let _ = flush_path(qp, &mut route.path, host.common.stats);
+        if let Some(now) = flush_path(qp, &mut route.path, host.common.stats) {
+            qp.last_replied.note_much(now);
+        }
         run
     });
     if run == Run::Absent {
@@ -793,7 +805,11 @@ impl WorkItem<{ work::RUN }> for Qp {
         qp.stream.note_run();
         find_address(&qp);
         run_send(qp, |half, _| half.deferred = false);
-        run_replies(qp);
+        if qp.replies_ahead().is_some() && qp.recv.lock().service.needs_poll() {
+            reply_later(qp);
+        } else {
+            run_replies(qp);
+        }
     }
 }
 
