@@ -248,10 +248,12 @@ static void answers_are_lost(void)
 /* As long as there are retries left, an interruption is nothing but late. */
 static void interruption(void)
 {
+	/* Its end takes a slow machine long. */
+	int doublings = time_scale() > 1 ? 3 : 0;
 	struct ibv_sge sge;
 
 	open_devices();
-	plan.timeout = TIMEOUT_CODE;
+	plan.timeout = TIMEOUT_CODE + doublings;
 	plan.retry_cnt = 7;
 	pair_open(&pair, &plan);
 	blackout(true);
@@ -259,7 +261,7 @@ static void interruption(void)
 	sge = buffer_sge(&mine, 0, SIZE);
 	post_send(&pair.a, 1, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge,
 		  (uintptr_t)theirs.bytes, theirs.mr->rkey);
-	expect_no_wc(pair.a.scq, 3 * TIMEOUT_MS);
+	expect_no_wc(pair.a.scq, 3 * TIMEOUT_MS << doublings);
 	blackout(false);
 	expect_wc(pair.a.scq, 1, IBV_WC_SUCCESS, SOON_MS);
 	require(stream_compare(theirs.bytes, SIZE, 9, 0) == SIZE, "wrong data");

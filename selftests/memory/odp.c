@@ -635,7 +635,8 @@ static void end_disturbance(pthread_t thread)
 	require_ok(pthread_join(thread, NULL));
 }
 
-/* Data to the peer and back, by all ways, for some seconds. `step`: pages that hold. */
+/* Data to the peer and back, by all ways, for some seconds, or more where that is slow. `step`: pages
+ * that hold. */
 static void exchange(unsigned int step, int seconds)
 {
 	int64_t end = now_ns() + seconds * NS_PER_S;
@@ -643,7 +644,7 @@ static void exchange(unsigned int step, int seconds)
 	size_t i, length;
 	uint64_t turn;
 
-	for (turn = 0; now_ns() < end; turn++) {
+	for (turn = 0; turn < 3 || now_ns() < end; turn++) {
 		sge = buffer_sge(&theirs, 0, SIZE);
 		if (turn % 2)
 			post_recv(&pair.b, 9, &sge);
@@ -666,7 +667,6 @@ static void exchange(unsigned int step, int seconds)
 		}
 	}
 	note("%lu turns", turn);
-	require(turn > 2, "only %lu turns", turn);
 }
 
 static void taken_away_under_traffic(void)
