@@ -30,7 +30,7 @@ use roce::wire::{self, Packet, MAX_HEADER};
 use crate::ah::{Ah, Found};
 use crate::cq::Cq;
 use crate::host::{Events, Findings, RecvSide, SendSide};
-use crate::inbox::MUCH;
+use crate::inbox::{LastSent, MUCH};
 use crate::memory::Incoming;
 use crate::paging::Faults;
 use crate::qp::{work, Ends, Qp, RecvHalf, Route, SendHalf};
@@ -116,7 +116,7 @@ pub(crate) fn doorbell(qp: ArcBorrow<'_, Qp>) -> Result {
     Ok(())
 }
 
-/// Leaves it to a work item to send where it did before, so that nothing is overtaken.
+/// Leaves it to a work item on `cpu` to send.
 fn run_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     let queue = &qp.fixed.device.queues.placed_streams;
     let _ = queue.enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into());
@@ -125,14 +125,12 @@ fn run_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
 /// Leaves it to a work item to send, so that who posts goes on posting.
 fn run_beside(qp: ArcBorrow<'_, Qp>) {
     let queues = &qp.fixed.device.queues;
-    let item = Arc::<Qp>::from(qp);
-    let _ = match item.stream.place() {
-        Place::Anywhere => queues.streams.enqueue::<_, { work::RUN }>(item),
-        Place::On(cpu) => queues
-            .placed_streams
-            .enqueue_on::<_, { work::RUN }>(cpu, item),
-        Place::After => queues.runs.enqueue::<_, { work::RUN }>(item),
+    let queue = match qp.stream.place() {
+        Place::On(cpu) => return run_on(qp, cpu),
+        Place::Anywhere => &queues.streams,
+        Place::After => &queues.runs,
     };
+    let _ = queue.enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
 }
 
 /// The kernel has posted sends. Any context.
@@ -414,9 +412,7 @@ fn transmit_requests(qp: &Qp, half: &mut SendHalf, findings: &mut Findings) -> R
         match (service, route) {
             (SendService::Connected(_, requester), Some(route)) => {
                 let run = send_requests(qp, requester, host, route);
-                if let Some(now) = flush_path(qp, &mut route.path, host.common.stats) {
-                    qp.last_sent.note_much(now);
-                }
+                flush_path(qp, &qp.last_sent, &mut route.path, host.common.stats);
                 run
             }
             (SendService::Connected(..), None) => Run::Idle,
@@ -429,15 +425,14 @@ fn transmit_requests(qp: &Qp, half: &mut SendHalf, findings: &mut Findings) -> R
     run
 }
 
-/// Sends what waits to go together. Returns the time, if the run has sent much.
-fn flush_path(qp: &Qp, path: &mut Path, stats: &Stats) -> Option<u64> {
-    let bytes = tx::flush(path, &qp.fixed.credit, stats);
-    if bytes < MUCH {
-        return None;
+/// Sends what waits to go together, and notes if it was much.
+fn flush_path(qp: &Qp, last: &LastSent, path: &mut Path, stats: &Stats) {
+    if tx::flush(path, &qp.fixed.credit, stats) < MUCH {
+        return;
     }
     let now = now_ns();
     qp.fixed.device.queues.senders.note(now);
-    Some(now)
+    last.note_much(now);
 }
 
 fn send_requests(
@@ -602,9 +597,7 @@ pub(crate) fn transmit_replies(qp: &Qp, half: &mut RecvHalf, findings: &mut Find
         };
         qp.last_replied.note();
         let run = send_replies(qp, responder, host, route);
-        if let Some(now) = flush_path(qp, &mut route.path, host.common.stats) {
-            qp.last_replied.note_much(now);
-        }
+        flush_path(qp, &qp.last_replied, &mut route.path, host.common.stats);
         run
     });
     if run == Run::Absent {
@@ -741,15 +734,12 @@ fn with_held(held: &HeldPacket, handle: impl FnOnce(&Packet, Incoming<'_>) -> Ha
 /// CPU that has sent those before, whoever asks for it.
 pub(crate) fn run_later(qp: ArcBorrow<'_, Qp>) {
     let queues = &qp.fixed.device.queues;
-    let item = Arc::<Qp>::from(qp);
-    let _ = match item.last_sent.cpu() {
-        Some(cpu) if item.fixed.service.needs_order() => queues
+    let _ = match qp.last_sent.cpu() {
+        Some(cpu) if qp.fixed.service.needs_order() => queues
             .ordered_runs
-            .enqueue_on::<_, { work::RUN }>(cpu, item),
-        Some(cpu) if item.stream.is_one() => queues
-            .placed_streams
-            .enqueue_on::<_, { work::RUN }>(cpu, item),
-        _ => queues.runs.enqueue::<_, { work::RUN }>(item),
+            .enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into()),
+        Some(cpu) if qp.stream.is_one() => return run_on(qp, cpu),
+        _ => queues.runs.enqueue::<Arc<Qp>, { work::RUN }>(qp.into()),
     };
 }
 
