@@ -58,7 +58,7 @@ static struct {
 	bool datagrams;			/* UD; then the plan's QPs are unreliable, too */
 	bool shared;			/* receives come from shared receive queues */
 	bool busy;			/* polls all the time instead of waiting for events */
-	bool tolerate;
+	bool tolerate, insist;
 	unsigned int stall;		/* the longest time without any progress, s */
 	int side;			/* this one alone; -1: both */
 	const char *meeting;		/* where it meets the other one */
@@ -121,11 +121,12 @@ static const char usage[] =
 "      --side a|b,ADDRESS this side alone; b listens at the IPv4 address, a connects to it\n"
 "      --busy             poll instead of waiting for completion events\n"
 "      --stall S          give up after so many seconds without progress\n"
-"      --tolerate         end with status 3 when the connection breaks\n";
+"      --tolerate         end with status 3 when the connection breaks\n"
+"      --insist           register again what there was no memory for\n";
 
 enum {
-	OPTION_ATOMICS = 256, OPTION_BUSY, OPTION_NO_EMPTY, OPTION_NO_FENCES, OPTION_SIDE, OPTION_SRQ, OPTION_STALL,
-	OPTION_TOLERATE,
+	OPTION_ATOMICS = 256, OPTION_BUSY, OPTION_INSIST, OPTION_NO_EMPTY, OPTION_NO_FENCES,
+	OPTION_SIDE, OPTION_SRQ, OPTION_STALL, OPTION_TOLERATE,
 };
 
 static const struct option long_options[] = {
@@ -147,6 +148,7 @@ static const struct option long_options[] = {
 	{ "no-fences", no_argument, NULL, OPTION_NO_FENCES },
 	{ "side", required_argument, NULL, OPTION_SIDE },
 	{ "busy", no_argument, NULL, OPTION_BUSY },
+	{ "insist", no_argument, NULL, OPTION_INSIST },
 	{ "stall", required_argument, NULL, OPTION_STALL },
 	{ "tolerate", no_argument, NULL, OPTION_TOLERATE },
 	{},
@@ -287,6 +289,7 @@ static void parse_option(int option, const char *value)
 	case OPTION_NO_FENCES: options.menu.fences = false; break;
 	case OPTION_SIDE: parse_side(value); break;
 	case OPTION_BUSY: options.busy = true; break;
+	case OPTION_INSIST: options.insist = true; break;
 	case OPTION_STALL: options.stall = number(value, 1, 86400); break;
 	case OPTION_TOLERATE: options.tolerate = true; break;
 	default: die_of_usage("see above");
@@ -1016,8 +1019,11 @@ static void post_recvs(struct link *link)
 
 static void prepare_region(struct link *link, int region, size_t tail, bool sent)
 {
-	int err = region_prepare(&link->regions[region], &link->rng, tail, sent);
+	int err;
 
+	do {
+		err = region_prepare(&link->regions[region], &link->rng, tail, sent);
+	} while (err == ENOMEM && options.insist);
 	if (err)
 		broken("ibv_reg_mr or ibv_dereg_mr: %s", strerror(err));
 }
