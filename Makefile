@@ -37,6 +37,10 @@ check-all:
 check-debug:
 	@scripts/check debug
 
+# SOAK_SECONDS may be given.
+soak:
+	@scripts/check soak
+
 # Each plan with so many seeds; PLANS and SEEDS may be given.
 SEEDS ?= 10000
 PLANS ?= $(wildcard rust/sim/plans/*.toml)
@@ -99,6 +103,7 @@ help:
 	@echo '  check    tests on the host, of the build, in the virtual machine'
 	@echo '  check-all  the same with all variants of the tests in the virtual machine'
 	@echo '  check-debug  what there is time for, on a kernel that looks for mistakes'
+	@echo '  soak     half an hour of disturbed traffic there (SOAK_SECONDS=1800)'
 	@echo '  bench    speed beside rdma_rxe and TCP (ROUNDS=3; QUICK=1: few cases)'
 	@echo '  bench-count  the same in instructions, which repeat (CHECK=1: fails if it fell)'
 	@echo 'Other:'
@@ -115,5 +120,5 @@ help:
 	@echo 'What is downloaded stays in $${XDG_CACHE_HOME:-~/.cache}/ferroce.'
 
 .DEFAULT_GOAL := all
-.PHONY: all install check-kdir demo shell check check-all check-debug bench bench-count bench-profile sim coverage doc \
+.PHONY: all install check-kdir demo shell check check-all check-debug soak bench bench-count bench-profile sim coverage doc \
 	tables figures fuzz vm-module clean help

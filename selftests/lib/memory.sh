@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# What of the kernel's memory is in use, and whether that grows.  Source it after traffic.sh.
+# shellcheck disable=SC2154 # ktap.sh has ktap_tmp
+
+# The caches that a driver's objects come from, with what they have in use: not those
+# of files and processes, which come and go with the test itself.
+slab_in_use()
+{
+	local cache
+	# The kernel keeps what was unmapped of its address space until there is much of it, or
+	# a module goes.
+	modprobe dummy numdummies=0
+	modprobe -r dummy
+	for cache in /sys/kernel/slab/kmalloc-*; do
+		# Gives back what the CPUs keep for themselves.
+		echo 1 >"$cache/shrink"
+	done
+	awk '$1 ~ /^(kmalloc|skbuff|ip_dst|rt6|ip6_dst|vmap|UDP|net_name|iommu|pool_work|xarray)/ {
+		print $1, $2 }' /proc/slabinfo | sort
+}
+
+# slab_growth BEFORE AFTER LIMIT: prints the caches that have so many objects more in use.
+slab_growth()
+{
+	join "$1" "$2" | awk -v limit="$3" '$3 - $2 >= limit { print $1, $2, "->", $3 }'
+}
+
+vmalloc_areas()
+{
+	grep -c "$MODULE" /proc/vmallocinfo || true
+}
+
+memory_kb()
+{
+	awk -v key="$1:" '$1 == key { print $2 }' /proc/meminfo
+}
+
+# Notes what is in use now.
+note_memory()
+{
+	slab_in_use >"$ktap_tmp/slab.before"
+	vmalloc_areas >"$ktap_tmp/areas"
+	memory_kb Percpu >"$ktap_tmp/percpu"
+}
+
+# no_growth LIMIT: no cache has so many objects more in use than was noted.
+no_growth()
+{
+	local growth
+	slab_in_use >"$ktap_tmp/slab.after"
+	growth=$(slab_growth "$ktap_tmp/slab.before" "$ktap_tmp/slab.after" "$1")
+	echo "$growth"
+	[ -z "$growth" ]
+}
+
+# no_more_areas KB: nor is more of the address space, or so much more for each CPU.
+no_more_areas()
+{
+	local areas percpu
+	areas=$(<"$ktap_tmp/areas") percpu=$(<"$ktap_tmp/percpu")
+	echo "vmalloc areas: $areas, then $(vmalloc_areas)"
+	[ "$(vmalloc_areas)" -le "$areas" ]
+	echo "per CPU: $percpu kB, then $(memory_kb Percpu) kB"
+	[ "$(memory_kb Percpu)" -lt $((percpu + $1)) ]
+}
