@@ -97,6 +97,12 @@ impl PostQueue {
         })
     }
 
+    /// Goes on in `ring`, whose slots are as large, behind what was posted there.
+    pub(crate) fn go_on_in(&mut self, ring: SharedRing) {
+        self.producer = ring.producer();
+        self.ring = ring;
+    }
+
     /// Posts what `encode` makes, which returns how many bytes of the slot count.
     ///
     /// # Errors

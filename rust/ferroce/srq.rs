@@ -23,7 +23,8 @@ pub(crate) struct Srq {
     upcall: SrqUpcall,
     #[pin]
     posted: BhSpinLock<Posted>,
-    /// Where the kernel posts, if it owns the queue. Nothing is taken under this lock.
+    /// Where the kernel posts, if it owns the queue. Nothing is taken under this lock, and it is
+    /// taken under that of `posted`.
     #[pin]
     posts: IrqSpinLock<Option<PostQueue>>,
     /// Scatter-gather elements of a receive.
@@ -135,7 +136,8 @@ impl Srq {
     /// Goes on in `ring`, whose slots are as large as those of the old one, with what is posted.
     /// Returns the old queue.
     ///
-    /// The owner must not post meanwhile.
+    /// A process must not post meanwhile; the kernel waits, with interrupts off, while what it has
+    /// posted is copied.
     ///
     /// # Errors
     ///
@@ -147,7 +149,12 @@ impl Srq {
         if limit > max_wr {
             return Err(EINVAL);
         }
+        let mut posts = Some(self.posts.lock()).filter(|posts| posts.is_some());
+        let other_end = ring.clone();
         let queue = posted.queue.moved_to(ring, &mut posted.scratch)?;
+        if let Some(Some(posts)) = posts.as_deref_mut() {
+            posts.go_on_in(other_end);
+        }
         posted.attr.max_wr = max_wr;
         posted.attr.limit = limit;
         Ok(core::mem::replace(&mut posted.queue, queue))

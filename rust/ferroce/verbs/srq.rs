@@ -5,7 +5,6 @@
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
-use rdma::errno::EOPNOTSUPP;
 use rdma::mmap::Mminfo;
 use rdma::object::{Pd as IbPd, Srq as IbSrq};
 use rdma::ops::{SrqAttr, SrqChange};
@@ -57,20 +56,18 @@ pub(super) fn create(
 /// # Errors
 ///
 /// `EINVAL` for a larger one than advertised, a smaller one than what is posted, or a limit above
-/// its size; `EFAULT` if the process cannot be told; `EOPNOTSUPP` for another size if the kernel owns
-/// it; `ENOMEM`. It is as it was then.
+/// its size; `EFAULT` if the process cannot be told; `ENOMEM`. It is as it was then.
 pub(super) fn modify(srq: &IbSrq<Verbs>, change: &SrqChange, udata: &mut Udata<'_>) -> Result {
     let Some(max_wr) = change.max_wr else {
         return change.limit.map_or(Ok(()), |limit| srq.set_limit(limit));
     };
-    if !udata.is_user() {
-        return Err(EOPNOTSUPP);
-    }
     let shape = shape(max_wr, srq.attr().max_sge)?;
     let ring = SharedRing::new(shape)?;
-    let mapping = udata.share(&ring)?;
-    // Before it changes: a process that cannot be told keeps the ring that it knows.
-    udata.respond(&mapping.to_bytes())?;
+    if udata.is_user() {
+        let mapping = udata.share(&ring)?;
+        // Before it changes: a process that cannot be told keeps the ring that it knows.
+        udata.respond(&mapping.to_bytes())?;
+    }
     drop(srq.resize(ring, change.limit)?);
     Ok(())
 }

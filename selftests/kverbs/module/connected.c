@@ -868,6 +868,46 @@ static int unreliable(struct pair *pair)
 	return 0;
 }
 
+/* What is posted stays posted, in its order, and there is room for as many as asked for. */
+static int resize_shared(struct pair *pair)
+{
+	static const u32 sizes[] = { 4 * QUEUE_DEPTH, QUEUE_DEPTH / 2, QUEUE_DEPTH };
+	static struct request recvs[4 * QUEUE_DEPTH + 1];
+	struct ib_recv_wr full = {};
+	struct ib_srq_attr attr;
+	struct request sent;
+	u32 i, posted = 0, taken = 0, step;
+
+	for (step = 0; step < ARRAY_SIZE(sizes); step++) {
+		for (i = 0; i < 3; i++, posted++) {
+			request_init(&recvs[posted], &pair->b);
+			check(post_recv(&recvs[posted], posted * 0x100, 0x100));
+		}
+		attr.max_wr = sizes[step];
+		expect_eq(ib_modify_srq(pair->b.srq, &attr, IB_SRQ_MAX_WR), 0);
+		expect_eq(ib_query_srq(pair->b.srq, &attr), 0);
+		expect(attr.max_wr >= sizes[step]);
+		/* The oldest is the first that is taken. */
+		request_init(&sent, &pair->a);
+		fill(pair->a.buffer, 0x100, taken);
+		check(post_send(&sent, 0, 0x100));
+		check(request_wait(&sent));
+		check(request_wait(&recvs[taken]));
+		expect(filled(pair->b.buffer + taken * 0x100, 0x100, taken));
+		taken++;
+	}
+	/* Less than what is posted: it stays as it is. */
+	attr.max_wr = 2;
+	expect_eq(ib_modify_srq(pair->b.srq, &attr, IB_SRQ_MAX_WR), -EINVAL);
+	expect_eq(ib_query_srq(pair->b.srq, &attr), 0);
+	for (; posted - taken < attr.max_wr; posted++) {
+		request_init(&recvs[posted], &pair->b);
+		check(post_recv(&recvs[posted], 0, 0x100));
+	}
+	expect_eq(ib_post_srq_recv(pair->b.srq, &full, NULL), -ENOMEM);
+	return 0;
+}
+
 #define RC { .type = IB_QPT_RC }
 #define UC { .type = IB_QPT_UC }
 #define RC_SHARED { .type = IB_QPT_RC, .shared_receives = true }
@@ -891,6 +931,7 @@ const struct test connected_tests[] = {
 	{ "rc_states", states, { .type = IB_QPT_RC, .unconnected = true } },
 	{ "rc_drain", drain, RC },
 	{ "rc_drain_shared", drain_shared, RC_SHARED },
+	{ "rc_resize_shared", resize_shared, RC_SHARED },
 	{ "rc_shared_receives", send, RC_SHARED },
 	{ "rc_interrupts_off", interrupts_off, RC },
 	{ "rc_from_within", from_within, RC },
