@@ -48,6 +48,13 @@ random_delay()
 	sleep "$((ms / 1000)).$(printf %03d $((ms % 1000)))"
 }
 
+# The addresses of a, as net.sh gave them; setting them anew does no harm.
+addresses_back()
+{
+	in_a ip address replace "$ADDR4_A/24" dev eth0
+	in_a ip address replace "$ADDR6_A/64" dev eth0 nodad
+}
+
 # traffic_start OPTION...: the integrity program, in the background, once its first round
 # is over: sets $traffic, $side_a and $side_b, its processes, and $said, its output.
 traffic_start()
