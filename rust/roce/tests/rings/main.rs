@@ -407,6 +407,53 @@ fn a_queue_moves_to_another_ring_with_what_it_has() {
     });
 }
 
+/// The kernel posts, the driver takes, and the ring is replaced by one of another size, in any order.
+#[test]
+fn what_the_kernel_posts_is_taken_in_its_order_though_the_ring_moves() {
+    let quiet = |entries| SharedRing::new(Ring::new(entries, 8).unwrap(), Box::new(|_| {}));
+    let (mut most, mut moves, mut refused) = (0, 0, 0);
+    every(|choices| {
+        let ring = quiet(ENTRIES);
+        let mut posts = PostQueue::new(&ring).unwrap();
+        let mut queue = WorkQueue::new(ring);
+        let (mut posted, mut taken) = (0, 0);
+        for _ in 0..7 {
+            match choices.choose(4) {
+                0 => {
+                    let made = posts.post(|slot| {
+                        slot.copy_from_slice(&entry(posted + 1));
+                        Ok(8)
+                    });
+                    posted += u64::from(made.is_ok());
+                }
+                1 => {
+                    let mut copy = [0; 8];
+                    assert_eq!(queue.copy_next(&mut copy), taken < posted);
+                    if taken < posted {
+                        taken += 1;
+                        assert_eq!(copy, entry(taken));
+                        queue.take();
+                        queue.retire();
+                    }
+                }
+                size => {
+                    let to = quiet(if size == 2 { 1 } else { 7 });
+                    let Ok(moved) = queue.moved_to(to.clone(), &mut [0; 8]) else {
+                        assert!(size == 2 && posted - taken > 1);
+                        refused += 1;
+                        continue;
+                    };
+                    queue = moved;
+                    posts.go_on_in(to);
+                    moves += 1;
+                }
+            }
+        }
+        most = most.max(posted - taken);
+    });
+    assert!(moves > 1000 && refused > 100 && most > u64::from(ENTRIES));
+}
+
 #[test]
 fn a_reset_forgets_what_was_posted() {
     every(|choices| {
