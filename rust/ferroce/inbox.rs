@@ -9,6 +9,9 @@
 //! behind them. What is to be sent for them is sent by the CPU that has received them, as it would be
 //! otherwise: packets that two CPUs send overtake each other in the queues that each of them has.
 //!
+//! How much waits is bounded. The CPU that finds no room handles what came first, and so is held back
+//! as it would be if nothing was put aside: what a wire does not lose is not lost here.
+//!
 //! Where a network's card brings in packets nothing of this happens, unless the CPU sends much too.
 
 use kernel::cpu::{nr_cpu_ids, CpuId};
@@ -133,18 +136,34 @@ impl LastSent {
     }
 }
 
+/// How many packets a CPU handles at most to have room for one.
+const MAKE_ROOM: u32 = 64;
+
 /// A queue pair's packets for another CPU.
 ///
-/// Lock: `packets` is held with no other lock of ours.
+/// Locks: `turn` is taken in softirq context with no other lock of ours; all that handling a packet
+/// takes is taken under it, and handlers of completions run under it. `packets` is held with `turn` at
+/// most, and nothing is taken under it.
 #[pin_data]
 pub(crate) struct Inbox {
-    /// Packets are in it, or one from it is being handled. Changed under the lock.
+    /// Packets are in it, or one from it is being handled. Changed under `packets`; to false under
+    /// `turn` as well.
     is_open: Atomic<bool>,
     /// The CPU which handles them, and the one that received them; of an open one.
     cpu: Atomic<u32>,
     from: Atomic<u32>,
+    /// Held by who takes a packet out until that is handled.
+    #[pin]
+    turn: BhSpinLock<()>,
     #[pin]
     packets: BhSpinLock<PacketQueue>,
+}
+
+/// Why a packet was not put aside.
+enum Declined {
+    /// All that came before is handled by now.
+    Closed,
+    Full(HeldPacket),
 }
 
 impl Inbox {
@@ -153,41 +172,71 @@ impl Inbox {
             is_open: Atomic::new(false),
             cpu: Atomic::new(u32::MAX),
             from: Atomic::new(u32::MAX),
+            turn <- rdma::new_bh_spinlock!((), "ferroce::Inbox::turn"),
             packets <- rdma::new_bh_spinlock!(PacketQueue::new(), "ferroce::Inbox::packets"),
         })
     }
 
-    /// Puts `packet` aside if another CPU is to handle it. Returns that one, which has to be told.
-    /// Softirq context.
+    /// Puts `packet` aside if another CPU is to handle it. Returns that one, which has to be told. Where
+    /// there is no room `handle` gets what came first. Softirq context.
     #[inline]
     pub(crate) fn divert(
         &self,
         packet: &Datagram,
         senders: &Senders,
         stats: &Stats,
+        handle: impl Fn(&HeldPacket),
     ) -> Option<CpuId> {
         let other = if self.is_open.load(Acquire) {
             None
         } else {
             Some(senders.other_for(packet.payload_len())?)
         };
-        self.put(packet, other, stats)
+        self.put(packet, other, stats, handle)
     }
 
-    fn put(&self, packet: &Datagram, other: Option<CpuId>, stats: &Stats) -> Option<CpuId> {
-        let held = packet.hold();
+    fn put(
+        &self,
+        packet: &Datagram,
+        other: Option<CpuId>,
+        stats: &Stats,
+        handle: impl Fn(&HeldPacket),
+    ) -> Option<CpuId> {
+        let mut packet = packet.hold();
+        for _ in 0..MAKE_ROOM {
+            match self.push(packet, other) {
+                Ok(cpu) => {
+                    stats.count(Counter::SteeredPackets);
+                    return Some(cpu);
+                }
+                Err(Declined::Closed) => return None,
+                Err(Declined::Full(back)) => packet = back,
+            }
+            let _turn = self.turn.lock();
+            if let Some(oldest) = self.pop() {
+                handle(&oldest);
+            }
+        }
+        stats.count(Counter::DroppedHeld);
+        CpuId::from_u32(self.cpu.load(Relaxed))
+    }
+
+    /// Appends `packet` for `other`, or for whom those before it wait for.
+    fn push(&self, packet: HeldPacket, other: Option<CpuId>) -> Result<CpuId, Declined> {
         let mut packets = self.packets.lock();
         if !self.is_open.load(Relaxed) {
             // If it was open before, all that came before is handled by now.
-            self.cpu.store(other?.as_u32(), Relaxed);
+            let other = other.ok_or(Declined::Closed)?;
+            self.cpu.store(other.as_u32(), Relaxed);
             self.from.store(CpuId::current().as_u32(), Relaxed);
             self.is_open.store(true, Release);
         }
-        stats.count(match packets.push(held) {
-            Ok(()) => Counter::SteeredPackets,
-            Err(_) => Counter::DroppedHeld,
-        });
-        CpuId::from_u32(self.cpu.load(Relaxed))
+        packets.push(packet).map_err(Declined::Full)?;
+        CpuId::from_u32(self.cpu.load(Relaxed)).ok_or(Declined::Closed)
+    }
+
+    fn pop(&self) -> Option<HeldPacket> {
+        self.packets.lock().pop()
     }
 
     /// The CPU that is to send while there are packets, if that is another one: who received them.
@@ -204,9 +253,18 @@ impl Inbox {
         self.packets.lock().clear();
     }
 
-    /// Takes the oldest packet out, once the one before was handled. Closes the inbox if there is
-    /// none. For the one work item that handles them.
-    pub(crate) fn next(&self) -> Option<HeldPacket> {
+    /// Has the oldest packet handled. Closes the inbox and returns false if there is none. For the one
+    /// work item that does so; softirq context.
+    pub(crate) fn handle_next(&self, handle: impl FnOnce(&HeldPacket)) -> bool {
+        let _turn = self.turn.lock();
+        let Some(oldest) = self.pop_or_close() else {
+            return false;
+        };
+        handle(&oldest);
+        true
+    }
+
+    fn pop_or_close(&self) -> Option<HeldPacket> {
         let mut packets = self.packets.lock();
         let next = packets.pop();
         if next.is_none() {

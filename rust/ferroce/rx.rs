@@ -65,19 +65,23 @@ const INBOX_PACKETS: u32 = 64;
 /// Handles what another CPU has put aside for `qp`. Softirq context.
 pub(crate) fn handle_inbox(qp: ArcBorrow<'_, Qp>) {
     for _ in 0..INBOX_PACKETS {
-        let Some(held) = qp.inbox.next() else {
+        if !qp.inbox.handle_next(|held| handle_held(qp, held)) {
             return;
-        };
-        match take_in(qp, &held) {
-            Ok(Half::Requester) => schedule::send_at_origin(qp),
-            Ok(Half::Responder) => {}
-            Err(drop) => qp.fixed.device.stats.count(drop),
         }
     }
     schedule::handle_inbox_later(qp);
 }
 
-/// Handles one of them. Returns which half it was for.
+/// Handles one of them. Softirq context.
+fn handle_held(qp: ArcBorrow<'_, Qp>, held: &HeldPacket) {
+    match take_in(qp, held) {
+        Ok(Half::Requester) => schedule::send_at_origin(qp),
+        Ok(Half::Responder) => {}
+        Err(drop) => qp.fixed.device.stats.count(drop),
+    }
+}
+
+/// Checks it and hands it over. Returns which half it was for.
 fn take_in(qp: ArcBorrow<'_, Qp>, held: &HeldPacket) -> Result<Half, Counter> {
     let mut first = [0; FIRST_BYTES];
     let first = held.peek(&mut first);
@@ -168,7 +172,8 @@ impl<'a> Arrival<'a> {
             return false;
         }
         let senders = &self.device.queues.senders;
-        let other = qp.inbox.divert(self.datagram, senders, &self.device.stats);
+        let stats = &self.device.stats;
+        let other = (qp.inbox).divert(self.datagram, senders, stats, |held| handle_held(qp, held));
         if let Some(cpu) = other {
             schedule::handle_inbox_on(qp, cpu);
         }

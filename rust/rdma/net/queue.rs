@@ -65,12 +65,12 @@ impl PacketQueue {
     ///
     /// # Errors
     ///
-    /// `ENOSPC` if the queue is full, or all are; the datagram is dropped.
-    pub fn push(&mut self, packet: HeldPacket) -> Result {
+    /// The datagram, if the queue is full, or all are.
+    pub fn push(&mut self, packet: HeldPacket) -> Result<(), HeldPacket> {
         let all = HELD.fetch_add(1, Relaxed);
         if self.len >= Self::MAX || (self.len > 0 && all >= Self::MAX_OF_ALL) {
             HELD.fetch_sub(1, Relaxed);
-            return Err(ENOSPC);
+            return Err(packet);
         }
         let skb = packet.into_skb();
         // SAFETY: The skb is ours, and so is its control block, which is large enough. So is the
