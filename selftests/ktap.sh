@@ -41,7 +41,8 @@
 # of the kernel's log that a test provokes on purpose; "# expected: Call Trace" in the
 # program's head sets it for all of them.
 #
-# TESTS="send*" in the environment runs the tests with such names alone, QUICK=1 none of those
+# TESTS="send*" in the environment runs the tests with such names alone, TESTS_FROM=7 those from
+# the seventh on, QUICK=1 none of those
 # that others stand for (ktap_more), LONG=1 also those that take minutes each.
 #
 # C programs: selftests/SUITE/NAME.c becomes $KTAP_BIN/SUITE/NAME (selftests/Makefile).
@@ -62,6 +63,7 @@ export TIME_SCALE=${TIME_SCALE:-1}
 KTAP_EXPECTED=${KTAP_EXPECTED:-}
 
 ktap_tests=()
+ktap_offered=0
 ktap_status=0
 ktap_result=0
 ktap_running='' ktap_watchdog=''
@@ -80,6 +82,7 @@ ktap_test()
 {
 	# shellcheck disable=SC2053 # a pattern
 	[[ $1 == ${TESTS:-*} ]] || return 0
+	((++ktap_offered >= ${TESTS_FROM:-1})) || return 0
 	ktap_tests+=("$(printf '%q ' "$@")")
 }
 

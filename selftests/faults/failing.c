@@ -83,9 +83,10 @@ static bool fits(int err)
 }
 
 struct verb {
-	void (*prepare)(void);	/* before each call */
-	int (*call)(void);	/* an errno, or 0 */
-	void (*undo)(void);	/* after a call that succeeded */
+	/* Each returns an errno, or 0.  Only the middle one may fail. */
+	int (*prepare)(void);
+	int (*call)(void);
+	int (*undo)(void);
 	bool any_errno;		/* the library makes one of its own of it */
 	bool takes_away;	/* it may have done so before it failed */
 	unsigned int step;	/* for what takes seconds: one in so many, from a random one on */
@@ -98,7 +99,7 @@ static bool try_nth(const struct verb *verb, unsigned int n, unsigned int *error
 	int err;
 
 	if (verb->prepare)
-		verb->prepare();
+		require_ok(verb->prepare());
 	arm(n);
 	err = verb->call();
 	came = disarm();
@@ -111,7 +112,7 @@ static bool try_nth(const struct verb *verb, unsigned int n, unsigned int *error
 			"after failure %u: %s", n, strerror(err));
 	}
 	if (verb->undo)
-		verb->undo();
+		require_ok(verb->undo());
 	return came;
 }
 
@@ -161,12 +162,12 @@ static int call_open_device(void)
 	return made(context);
 }
 
-static void undo_open_device(void)
+static int call_close_device(void)
 {
-	ibv_close_device(context);
+	return ibv_close_device(context);
 }
 
-VERB(open_device, .call = call_open_device, .undo = undo_open_device, .any_errno = true)
+VERB(open_device, .call = call_open_device, .undo = call_close_device, .any_errno = true)
 
 static int call_query_device(void)
 {
@@ -209,18 +210,8 @@ static int call_dealloc_pd(void)
 	return ibv_dealloc_pd(pd);
 }
 
-static void make_pd(void)
-{
-	require_ok(call_alloc_pd());
-}
-
-static void take_pd(void)
-{
-	require_ok(call_dealloc_pd());
-}
-
-VERB(alloc_pd, .call = call_alloc_pd, .undo = take_pd)
-VERB(dealloc_pd, .prepare = make_pd, .call = call_dealloc_pd, .takes_away = true)
+VERB(alloc_pd, .call = call_alloc_pd, .undo = call_dealloc_pd)
+VERB(dealloc_pd, .prepare = call_alloc_pd, .call = call_dealloc_pd, .takes_away = true)
 
 /* ---- memory ------------------------------------------------------------ */
 
@@ -251,26 +242,11 @@ static int call_dereg_mr(void)
 	return ibv_dereg_mr(mr);
 }
 
-static void make_mr(void)
-{
-	require_ok(call_reg_mr());
-}
-
-static void make_mr_on_demand(void)
-{
-	require_ok(call_reg_mr_on_demand());
-}
-
-static void take_mr(void)
-{
-	require_ok(call_dereg_mr());
-}
-
-VERB(reg_mr, .call = call_reg_mr, .undo = take_mr)
-VERB(reg_mr_on_demand, .call = call_reg_mr_on_demand, .undo = take_mr)
-VERB(reg_mr_implicit, .call = call_reg_mr_implicit, .undo = take_mr)
-VERB(dereg_mr, .prepare = make_mr, .call = call_dereg_mr, .takes_away = true)
-VERB(dereg_mr_on_demand, .prepare = make_mr_on_demand, .call = call_dereg_mr, .takes_away = true)
+VERB(reg_mr, .call = call_reg_mr, .undo = call_dereg_mr)
+VERB(reg_mr_on_demand, .call = call_reg_mr_on_demand, .undo = call_dereg_mr)
+VERB(reg_mr_implicit, .call = call_reg_mr_implicit, .undo = call_dereg_mr)
+VERB(dereg_mr, .prepare = call_reg_mr, .call = call_dereg_mr, .takes_away = true)
+VERB(dereg_mr_on_demand, .prepare = call_reg_mr_on_demand, .call = call_dereg_mr, .takes_away = true)
 
 static int call_rereg_mr(void)
 {
@@ -278,7 +254,7 @@ static int call_rereg_mr(void)
 			    memory + 4096, 2 * LENGTH, IBV_ACCESS_LOCAL_WRITE);
 }
 
-VERB(rereg_mr, .prepare = make_mr, .call = call_rereg_mr, .undo = take_mr)
+VERB(rereg_mr, .prepare = call_reg_mr, .call = call_rereg_mr, .undo = call_dereg_mr)
 
 static int call_advise_mr(void)
 {
@@ -288,7 +264,7 @@ static int call_advise_mr(void)
 		      IB_UVERBS_ADVISE_MR_FLAG_FLUSH, &sge, 1);
 }
 
-VERB(advise_mr, .prepare = make_mr_on_demand, .call = call_advise_mr, .undo = take_mr)
+VERB(advise_mr, .prepare = call_reg_mr_on_demand, .call = call_advise_mr, .undo = call_dereg_mr)
 
 static struct raw_mr raw;
 static uint8_t *shared;
@@ -304,23 +280,13 @@ static int call_dereg_dmabuf_mr(void)
 	return dereg_raw(ends[0].pd, &raw);
 }
 
-static void take_dmabuf_mr(void)
-{
-	require_ok(call_dereg_dmabuf_mr());
-}
-
-static void make_dmabuf_mr(void)
-{
-	require_ok(call_reg_dmabuf_mr());
-}
-
 static void reg_dmabuf_mr(void)
 {
 	set_up();
 	dmabuf = make_dmabuf(LENGTH, &shared);
-	try_all(&(const struct verb){ .call = call_reg_dmabuf_mr, .undo = take_dmabuf_mr });
+	try_all(&(const struct verb){ .call = call_reg_dmabuf_mr, .undo = call_dereg_dmabuf_mr });
 	try_all(&(const struct verb){
-		.prepare = make_dmabuf_mr, .call = call_dereg_dmabuf_mr, .takes_away = true,
+		.prepare = call_reg_dmabuf_mr, .call = call_dereg_dmabuf_mr, .takes_away = true,
 	});
 }
 
@@ -337,18 +303,8 @@ static int call_dealloc_mw(void)
 	return ibv_dealloc_mw(mw);
 }
 
-static void make_mw(void)
-{
-	require_ok(call_alloc_mw());
-}
-
-static void take_mw(void)
-{
-	require_ok(call_dealloc_mw());
-}
-
-VERB(alloc_mw, .call = call_alloc_mw, .undo = take_mw)
-VERB(dealloc_mw, .prepare = make_mw, .call = call_dealloc_mw, .takes_away = true)
+VERB(alloc_mw, .call = call_alloc_mw, .undo = call_dealloc_mw)
+VERB(dealloc_mw, .prepare = call_alloc_mw, .call = call_dealloc_mw, .takes_away = true)
 
 /* ---- queues ------------------------------------------------------------ */
 
@@ -361,13 +317,15 @@ static int call_create_comp_channel(void)
 	return made(channel);
 }
 
-static void take_channel(void)
+static int call_destroy_comp_channel(void)
 {
-	require_ok(ibv_destroy_comp_channel(channel));
+	int err = ibv_destroy_comp_channel(channel);
+
 	channel = NULL;
+	return err;
 }
 
-VERB(create_comp_channel, .call = call_create_comp_channel, .undo = take_channel)
+VERB(create_comp_channel, .call = call_create_comp_channel, .undo = call_destroy_comp_channel)
 
 static int call_create_cq(void)
 {
@@ -380,30 +338,20 @@ static int call_destroy_cq(void)
 	return ibv_destroy_cq(cq);
 }
 
-static void make_cq(void)
-{
-	require_ok(call_create_cq());
-}
-
-static void take_cq(void)
-{
-	require_ok(call_destroy_cq());
-}
-
-static void make_channel_cq(void)
+static int make_channel_cq(void)
 {
 	require_ok(call_create_comp_channel());
-	make_cq();
+	return call_create_cq();
 }
 
-static void take_channel_cq(void)
+static int take_channel_cq(void)
 {
-	take_cq();
-	take_channel();
+	require_ok(call_destroy_cq());
+	return call_destroy_comp_channel();
 }
 
-VERB(create_cq, .call = call_create_cq, .undo = take_cq)
-VERB(destroy_cq, .prepare = make_cq, .call = call_destroy_cq, .takes_away = true)
+VERB(create_cq, .call = call_create_cq, .undo = call_destroy_cq)
+VERB(destroy_cq, .prepare = call_create_cq, .call = call_destroy_cq, .takes_away = true)
 
 static int call_resize_cq(void)
 {
@@ -415,7 +363,7 @@ static int call_req_notify_cq(void)
 	return ibv_req_notify_cq(cq, 0);
 }
 
-VERB(resize_cq, .prepare = make_cq, .call = call_resize_cq, .undo = take_cq)
+VERB(resize_cq, .prepare = call_create_cq, .call = call_resize_cq, .undo = call_destroy_cq)
 VERB(req_notify_cq, .prepare = make_channel_cq, .call = call_req_notify_cq, .undo = take_channel_cq)
 
 static struct ibv_srq *srq;
@@ -433,16 +381,6 @@ static int call_destroy_srq(void)
 	return ibv_destroy_srq(srq);
 }
 
-static void make_srq(void)
-{
-	require_ok(call_create_srq());
-}
-
-static void take_srq(void)
-{
-	require_ok(call_destroy_srq());
-}
-
 static int call_resize_srq(void)
 {
 	struct ibv_srq_attr attr = { .max_wr = 1000 };
@@ -457,10 +395,10 @@ static int call_query_srq(void)
 	return ibv_query_srq(srq, &attr);
 }
 
-VERB(create_srq, .call = call_create_srq, .undo = take_srq)
-VERB(destroy_srq, .prepare = make_srq, .call = call_destroy_srq, .takes_away = true)
-VERB(resize_srq, .prepare = make_srq, .call = call_resize_srq, .undo = take_srq)
-VERB(query_srq, .prepare = make_srq, .call = call_query_srq, .undo = take_srq)
+VERB(create_srq, .call = call_create_srq, .undo = call_destroy_srq)
+VERB(destroy_srq, .prepare = call_create_srq, .call = call_destroy_srq, .takes_away = true)
+VERB(resize_srq, .prepare = call_create_srq, .call = call_resize_srq, .undo = call_destroy_srq)
+VERB(query_srq, .prepare = call_create_srq, .call = call_query_srq, .undo = call_destroy_srq)
 
 /* ---- queue pairs ------------------------------------------------------- */
 
@@ -483,17 +421,7 @@ static int call_destroy_qp(void)
 	return ibv_destroy_qp(qp);
 }
 
-static void take_qp(void)
-{
-	require_ok(call_destroy_qp());
-}
-
-static void make_qp(void)
-{
-	require_ok(call_create_qp());
-}
-
-static void try_qps(void (*prepare)(void), int (*call)(void), void (*undo)(void), bool takes_away)
+static void try_qps(int (*prepare)(void), int (*call)(void), int (*undo)(void), bool takes_away)
 {
 	static const enum ibv_qp_type types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD };
 	unsigned int i;
@@ -501,22 +429,22 @@ static void try_qps(void (*prepare)(void), int (*call)(void), void (*undo)(void)
 	set_up();
 	for (i = 0; i < ARRAY_SIZE(types); i++) {
 		type = types[i];
-		make_cq();
+		require_ok(call_create_cq());
 		try_all(&(const struct verb){
 			.prepare = prepare, .call = call, .undo = undo, .takes_away = takes_away,
 		});
-		take_cq();
+		require_ok(call_destroy_cq());
 	}
 }
 
 static void create_qp(void)
 {
-	try_qps(NULL, call_create_qp, take_qp, false);
+	try_qps(NULL, call_create_qp, call_destroy_qp, false);
 }
 
 static void destroy_qp(void)
 {
-	try_qps(make_qp, call_destroy_qp, NULL, true);
+	try_qps(call_create_qp, call_destroy_qp, NULL, true);
 }
 
 static int call_query_qp(void)
@@ -529,7 +457,7 @@ static int call_query_qp(void)
 
 static void query_qp(void)
 {
-	try_qps(make_qp, call_query_qp, take_qp, false);
+	try_qps(call_create_qp, call_query_qp, call_destroy_qp, false);
 }
 
 /* From RESET to RTS and to ERR, each step with its failures. */
@@ -545,13 +473,14 @@ static void pair_to(enum ibv_qp_state state)
 		rc_modify(&pair.a, way[i], &peer, &plan);
 }
 
-static void make_pair(void)
+static int make_pair(void)
 {
 	pair_create(&pair, &plan);
 	if (next == IBV_QPS_ERR || next == IBV_QPS_SQD)
 		pair_to(IBV_QPS_RTS);
 	else
 		pair_to(next - 1);
+	return 0;
 }
 
 static int call_modify_qp(void)
@@ -561,9 +490,10 @@ static int call_modify_qp(void)
 	return rc_try_modify(&pair.a, next, &peer, &plan);
 }
 
-static void take_pair(void)
+static int take_pair(void)
 {
 	pair_destroy(&pair);
+	return 0;
 }
 
 static void modify_qp(void)
@@ -602,16 +532,6 @@ static int call_destroy_ah(void)
 	return ibv_destroy_ah(ah);
 }
 
-static void make_ah(void)
-{
-	require_ok(call_create_ah());
-}
-
-static void take_ah(void)
-{
-	require_ok(call_destroy_ah());
-}
-
 /* The library looks for the peer by itself. */
 static void try_ahs(const struct verb *verb)
 {
@@ -622,13 +542,13 @@ static void try_ahs(const struct verb *verb)
 
 static void create_ah(void)
 {
-	try_ahs(&(const struct verb){ .call = call_create_ah, .undo = take_ah, .any_errno = true });
+	try_ahs(&(const struct verb){ .call = call_create_ah, .undo = call_destroy_ah, .any_errno = true });
 }
 
 static void destroy_ah(void)
 {
 	try_ahs(&(const struct verb){
-		.prepare = make_ah, .call = call_destroy_ah, .takes_away = true,
+		.prepare = call_create_ah, .call = call_destroy_ah, .takes_away = true,
 	});
 }
 
@@ -645,24 +565,14 @@ static int call_detach_mcast(void)
 	return ibv_detach_mcast(datagrams.qp, &group, 0);
 }
 
-static void attach(void)
-{
-	require_ok(call_attach_mcast());
-}
-
-static void detach(void)
-{
-	require_ok(call_detach_mcast());
-}
-
 static void multicast(void)
 {
 	set_up();
 	ud_create(&datagrams, &ends[0], &plan.cap, plan.cqe);
 	ud_start(&datagrams, QKEY);
-	try_all(&(const struct verb){ .call = call_attach_mcast, .undo = detach });
+	try_all(&(const struct verb){ .call = call_attach_mcast, .undo = call_detach_mcast });
 	try_all(&(const struct verb){
-		.prepare = attach, .call = call_detach_mcast, .takes_away = true,
+		.prepare = call_attach_mcast, .call = call_detach_mcast, .takes_away = true,
 	});
 }
 
@@ -773,17 +683,18 @@ static int call_link_add(void)
 	return link_is_there() ? 0 : ENOMEM;
 }
 
-static void open_link_socket(void)
+static int open_link_socket(void)
 {
 	link_socket = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA);
-	require_sys(link_socket);
+	return link_socket < 0 ? errno : 0;
 }
 
-static void take_link(void)
+static int take_link(void)
 {
 	require(link_is_there(), "there is no link");
 	shell("rdma link delete " LINK);
 	close(link_socket);
+	return 0;
 }
 
 static void link_add(void)
