@@ -57,6 +57,9 @@ const HELD_PACKETS: u32 = 32;
 /// How often one run of a work item faults memory in: the process may take it away again.
 const FAULT_ROUNDS: u32 = 64;
 
+/// How long a stream of requests waits for more of them, where there is one CPU.
+const SOON_NS: u64 = 100_000;
+
 /// How long timeouts wait while packets do that may be what they are about.
 const HELD_NS: u64 = 5_000_000;
 
@@ -122,15 +125,17 @@ fn run_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     let _ = queue.enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into());
 }
 
-/// Leaves it to a work item to send, so that who posts goes on posting.
+/// Leaves it to a work item to send, so that who posts goes on posting; or to the timer.
 fn run_beside(qp: ArcBorrow<'_, Qp>) {
-    let queues = &qp.fixed.device.queues;
-    let queue = match qp.stream.place() {
-        Place::On(cpu) => return run_on(qp, cpu),
-        Place::Anywhere => &queues.streams,
-        Place::After => &queues.runs,
-    };
-    let _ = queue.enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
+    match qp.stream.place() {
+        Place::On(cpu) => run_on(qp, cpu),
+        Place::Anywhere => {
+            let streams = &qp.fixed.device.queues.streams;
+            let _ = streams.enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
+        }
+        Place::Here => run_send(qp, |_, _| {}),
+        Place::Soon => qp.timer.arm_at(now_ns().saturating_add(SOON_NS)),
+    }
 }
 
 /// The kernel has posted sends. Any context.

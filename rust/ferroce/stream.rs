@@ -22,6 +22,9 @@ const MOST: u32 = 64;
 /// What one doorbell takes away that waited for something.
 const WAITED: u32 = 24;
 
+/// Doorbells of a stream after which what waits is sent, where there is one CPU.
+const BATCH: u32 = 32;
+
 /// Requests in a row that are taken to come alone before it is looked at again.
 const TRUST: u32 = 16;
 
@@ -36,6 +39,8 @@ pub(crate) struct Stream {
     posted_on: Atomic<u32>,
     /// The scheduler had the work item run there, too: it has no idle CPU.
     is_crowded: Atomic<bool>,
+    /// Doorbells since something was sent, where there is one CPU.
+    behind: Atomic<u32>,
 }
 
 /// Where to send what is posted.
@@ -44,8 +49,10 @@ pub(crate) enum Place {
     Anywhere,
     /// On another CPU than that of who posts, idle or not.
     On(CpuId),
-    /// When who posts has had its turn: there is no other CPU.
-    After,
+    /// Here, now: there is no other CPU, and enough waits.
+    Here,
+    /// Here, soon: there is no other CPU.
+    Soon,
 }
 
 impl Stream {
@@ -55,6 +62,7 @@ impl Stream {
             heard: Atomic::new(false),
             posted_on: Atomic::new(u32::MAX),
             is_crowded: Atomic::new(false),
+            behind: Atomic::new(0),
         }
     }
 
@@ -98,9 +106,22 @@ impl Stream {
         let here = CpuId::current();
         self.posted_on.store(here.as_u32(), Relaxed);
         match another_cpu(here) {
-            None => Place::After,
+            None => self.place_alone(),
             Some(cpu) if self.is_crowded.load(Relaxed) => Place::On(cpu),
             Some(_) => Place::Anywhere,
+        }
+    }
+
+    /// Where to, on the only CPU. The scheduler has a work item preempt who posts, for each post.
+    fn place_alone(&self) -> Place {
+        let behind = self.behind.load(Relaxed).saturating_add(1);
+        let is_enough = behind >= BATCH;
+        self.behind
+            .store(if is_enough { 0 } else { behind }, Relaxed);
+        if is_enough {
+            Place::Here
+        } else {
+            Place::Soon
         }
     }
 
