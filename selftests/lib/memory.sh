@@ -4,8 +4,11 @@
 # What of the kernel's memory is in use, and whether that grows.  Source it after traffic.sh.
 # shellcheck disable=SC2154 # ktap.sh has ktap_tmp
 
-# The caches that a driver's objects come from, with what they have in use: not those
-# of files and processes, which come and go with the test itself.
+# The caches that a driver's objects come from: not those of files and processes, which come and go
+# with the test itself.
+CACHES='^(kmalloc|skbuff|ip_dst|rt6|ip6_dst|vmap|UDP|net_name|iommu|pool_work|xarray)'
+
+# What they have in use.
 slab_in_use()
 {
 	local cache
@@ -13,12 +16,11 @@ slab_in_use()
 	# a module goes.
 	modprobe dummy numdummies=0
 	modprobe -r dummy
-	for cache in /sys/kernel/slab/kmalloc-*; do
-		# Gives back what the CPUs keep for themselves.
-		echo 1 >"$cache/shrink"
+	# Gives back what the CPUs keep for themselves, and KASAN to see that nobody uses it.
+	for cache in $(awk -v caches="$CACHES" '$1 ~ caches { print $1 }' /proc/slabinfo); do
+		[ ! -e "/sys/kernel/slab/$cache" ] || echo 1 >"/sys/kernel/slab/$cache/shrink"
 	done
-	awk '$1 ~ /^(kmalloc|skbuff|ip_dst|rt6|ip6_dst|vmap|UDP|net_name|iommu|pool_work|xarray)/ {
-		print $1, $2 }' /proc/slabinfo | sort
+	awk -v caches="$CACHES" '$1 ~ caches { print $1, $2 }' /proc/slabinfo | sort
 }
 
 # slab_growth BEFORE AFTER LIMIT: prints the caches that have so many objects more in use.
