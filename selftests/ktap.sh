@@ -41,9 +41,9 @@
 # of the kernel's log that a test provokes on purpose; "# expected: Call Trace" in the
 # program's head sets it for all of them.
 #
-# TESTS="send*" in the environment runs the tests with such names alone, TESTS_FROM=7 those from
-# the seventh on, QUICK=1 none of those
-# that others stand for (ktap_more), LONG=1 also those that take minutes each.
+# In the environment: TESTS="send*" runs the tests with such names alone, TESTS_FROM=7 those from the
+# seventh on, QUICK=1 none of those that others stand for (ktap_more), LONG=1 also those that take
+# minutes each.  With KTAP_MOST=300 no test takes longer than that, whatever it has otherwise.
 #
 # C programs: selftests/SUITE/NAME.c becomes $KTAP_BIN/SUITE/NAME (selftests/Makefile).
 # They are called by tests; one that speaks KTAP itself is started by a .test of
@@ -251,7 +251,8 @@ ktap_point()
 	shift 2
 	rm -f "$ktap_tmp/skip"
 	local begun=$SECONDS
-	ktap_limited $((KTAP_TIMEOUT * TIME_SCALE)) "$@"
+	local limit=$((KTAP_TIMEOUT * TIME_SCALE)) most=${KTAP_MOST:-}
+	ktap_limited "$((${most:-$limit} < limit ? most : limit))" "$@"
 	if ktap_complained >>"$ktap_tmp/output"; then
 		ktap_result=1
 	fi

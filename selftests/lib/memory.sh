@@ -17,9 +17,9 @@ slab_in_use()
 	modprobe dummy numdummies=0
 	modprobe -r dummy
 	# Gives back what the CPUs keep for themselves, and KASAN to see that nobody uses it.
-	for cache in $(awk -v caches="$CACHES" '$1 ~ caches { print $1 }' /proc/slabinfo); do
+	while read -r cache; do
 		[ ! -e "/sys/kernel/slab/$cache" ] || echo 1 >"/sys/kernel/slab/$cache/shrink"
-	done
+	done < <(awk -v caches="$CACHES" '$1 ~ caches { print $1 }' /proc/slabinfo)
 	awk -v caches="$CACHES" '$1 ~ caches { print $1, $2 }' /proc/slabinfo | sort
 }
 
