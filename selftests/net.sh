@@ -124,6 +124,28 @@ wait_gid()
 	wait_for 10 gid_index "$1" "$2" >/dev/null || ktap_fail "$2 is not in the GID table of $1"
 }
 
+# counter_of DEVICE NAME
+counter_of()
+{
+	cat "/sys/class/infiniband/$1/ports/1/hw_counters/$2"
+}
+
+# counted NAME: of both ends.
+counted()
+{
+	echo $(($(counter_of "$DEV_A" "$1") + $(counter_of "$DEV_B" "$1")))
+}
+
+# netem_both NETEM: what becomes of what either end sends, with room for all of it.
+netem_both()
+{
+	local name
+	for name in a b; do
+		# shellcheck disable=SC2086 # words
+		tc -n "$name" qdisc replace dev eth0 root netem limit 10000 $1
+	done
+}
+
 # An RDMA device on each end, once the wire is there.
 links_up()
 {

@@ -61,11 +61,7 @@ declare -A NETEM=(
 # wire_does WHAT: one of these from now on; "": none.
 wire_does()
 {
-	local namespace
-	for namespace in a b; do
-		# shellcheck disable=SC2086 # words
-		tc -n "$namespace" qdisc replace dev eth0 root netem limit 10000 ${1:+${NETEM[$1]}}
-	done
+	netem_both "${1:+${NETEM[$1]}}"
 }
 
 # requests WHAT OPTION...: from a to b, every byte compared, over a wire that does that.

@@ -60,6 +60,15 @@ addresses_back()
 	in_a ip address replace "$ADDR6_A/64" dev eth0 nodad
 }
 
+# link_flaps MS: the netdev of a is down for up to so many milliseconds.
+link_flaps()
+{
+	in_a ip link set eth0 down
+	random_delay "$1"
+	in_a ip link set eth0 up
+	addresses_back
+}
+
 # traffic_start OPTION...: the integrity program, in the background, once its first round
 # is over: sets $traffic, $side_a and $side_b, its processes, and $said, its output.
 traffic_start()
@@ -124,7 +133,7 @@ traffic_kill()
 
 received_bytes()
 {
-	cat "/sys/class/infiniband/$DEV_A/ports/1/hw_counters/rcvd_bytes"
+	counter_of "$DEV_A" rcvd_bytes
 }
 
 # Two rounds are so many bytes at most.
