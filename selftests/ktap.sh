@@ -251,8 +251,9 @@ ktap_point()
 	shift 2
 	rm -f "$ktap_tmp/skip"
 	local begun=$SECONDS
-	local limit=$((KTAP_TIMEOUT * TIME_SCALE)) most=${KTAP_MOST:-}
-	ktap_limited "$((${most:-$limit} < limit ? most : limit))" "$@"
+	local limit=$((KTAP_TIMEOUT * TIME_SCALE))
+	local most=${KTAP_MOST:-$limit}
+	ktap_limited $((most < limit ? most : limit)) "$@"
 	if ktap_complained >>"$ktap_tmp/output"; then
 		ktap_result=1
 	fi
