@@ -39,7 +39,7 @@ pub(crate) struct Stream {
     posted_on: Atomic<u32>,
     /// The scheduler had the work item run there, too: it has no idle CPU.
     is_crowded: Atomic<bool>,
-    /// Doorbells since something was sent, where there is one CPU.
+    /// Doorbells since one sent what waited, where there is one CPU; fewer than [`BATCH`].
     behind: Atomic<u32>,
 }
 
@@ -114,11 +114,9 @@ impl Stream {
 
     /// Where to, on the only CPU. The scheduler has a work item preempt who posts, for each post.
     fn place_alone(&self) -> Place {
-        let behind = self.behind.load(Relaxed).saturating_add(1);
-        let is_enough = behind >= BATCH;
-        self.behind
-            .store(if is_enough { 0 } else { behind }, Relaxed);
-        if is_enough {
+        let behind = self.behind.load(Relaxed).wrapping_add(1) % BATCH;
+        self.behind.store(behind, Relaxed);
+        if behind == 0 {
             Place::Here
         } else {
             Place::Soon
