@@ -62,8 +62,7 @@ void rings_since(const struct ibv_context *context, const struct ring_list *befo
 	require(found == count, "%u rings were mapped, and not %u", found, count);
 }
 
-/* By the size of their slots. */
-#define CQE_LOG2 6
+/* The least slot of a send queue, and more than one of receives with few SGEs. */
 #define SEND_LOG2 8
 
 void rc_rings_since(const struct rc *rc, const struct ring_list *before, struct rc_rings *rings)
@@ -73,7 +72,7 @@ void rc_rings_since(const struct rc *rc, const struct ring_list *before, struct 
 
 	rings_since(rc->qp->context, before, new, count);
 	for (i = 0; i < count; i++) {
-		if (new[i].log2 == CQE_LOG2)
+		if (new[i].mask == (uint32_t)rc->scq->cqe)
 			rings->cqs[cqs++ % 2] = new[i];
 		else if (new[i].log2 >= SEND_LOG2)
 			rings->send = new[i];

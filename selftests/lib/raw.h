@@ -41,7 +41,7 @@ struct rc_rings {
 	struct ring cqs[2];
 };
 
-/* That were made since.  A receive must have room for two SGEs at least. */
+/* That were made since.  The CQs must have room for more than each of the queues. */
 void rc_rings_since(const struct rc *rc, const struct ring_list *before, struct rc_rings *rings);
 
 void *ring_slot(const struct ring *ring, uint32_t index);
