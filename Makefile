@@ -32,7 +32,7 @@ check:
 	@scripts/check
 
 check-all:
-	@scripts/check host build vm-all
+	@scripts/check host build vm-all debug-quick
 
 check-debug:
 	@scripts/check debug
@@ -101,8 +101,8 @@ help:
 	@echo '  demo     the stock tools of rdma-core and perftest over ferroce'
 	@echo '  shell    a console there, the module loaded, a wire with both ends up'
 	@echo '  check    tests on the host, of the build, in the virtual machine'
-	@echo '  check-all  the same with all variants of the tests in the virtual machine'
-	@echo '  check-debug  what there is time for, on a kernel that looks for mistakes'
+	@echo '  check-all  the same with all variants of the tests, and some on the kernel of check-debug'
+	@echo '  check-debug  all suites on a kernel that looks for mistakes: hours'
 	@echo '  soak     half an hour of disturbed traffic there (SOAK_SECONDS=1800)'
 	@echo '  bench    speed beside rdma_rxe and TCP (ROUNDS=3; QUICK=1: few cases)'
 	@echo '  bench-count  the same in instructions, which repeat (CHECK=1: fails if it fell)'
