@@ -88,12 +88,13 @@ is_marked()
 	[ -n "$(tcpdump -r "$1" -n udp dst port 9 2>/dev/null)" ]
 }
 
-# capture FILE COMMAND...: all that goes through b's eth0 while the command runs.
+# capture FILE COMMAND...: all that goes through b's eth0 while the command runs.  Each packet
+# takes as much of the buffer as the longest may have, a train of them.
 capture()
 {
 	local file=$1 log=$ktap_tmp/tcpdump pid
 	shift
-	ip netns exec b tcpdump -i eth0 --immediate-mode -U -B 16384 -Z root -w "$file" 2>"$log" &
+	ip netns exec b tcpdump -i eth0 --immediate-mode -U -B 65536 -s 65600 -Z root -w "$file" 2>"$log" &
 	pid=$!
 	wait_for 10 grep -q 'listening on' "$log"
 	"$@"
