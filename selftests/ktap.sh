@@ -60,6 +60,9 @@ KTAP_TIMEOUT=${KTAP_TIMEOUT:-120}
 KTAP_LONG=10
 # All limits are as many times as long: what a kernel needs that looks for mistakes.
 export TIME_SCALE=${TIME_SCALE:-1}
+# What is to be added to a queue pair's timeout, which each step doubles, where all is slower.
+# shellcheck disable=SC2034 # tests do
+SLOWER=$((TIME_SCALE > 1 ? 3 : 0))
 KTAP_EXPECTED=${KTAP_EXPECTED:-}
 
 ktap_tests=()
