@@ -13,6 +13,11 @@
 //! as it would be if nothing was put aside: what a wire does not lose is not lost here.
 //!
 //! Where a network's card brings in packets nothing of this happens, unless the CPU sends much too.
+//!
+//! Packets that a connection has for its own device come here straight from the sender
+//! ([`Inbox::put_own`]): they enter no network.
+
+use core::mem;
 
 use kernel::cpu::{nr_cpu_ids, CpuId};
 use kernel::prelude::*;
@@ -75,7 +80,7 @@ impl Senders {
     }
 
     /// The CPU that had better handle a packet of so many bytes than this one does.
-    fn other_for(&self, bytes: u32) -> Option<CpuId> {
+    pub(crate) fn other_for(&self, bytes: u32) -> Option<CpuId> {
         if bytes < LARGE {
             return None;
         }
@@ -139,11 +144,12 @@ impl LastSent {
 /// How many packets a CPU handles at most to have room for one.
 const MAKE_ROOM: u32 = 64;
 
-/// A queue pair's packets for another CPU.
+/// A queue pair's packets for another CPU, or from its own device.
 ///
 /// Locks: `turn` is taken in softirq context with no other lock of ours; all that handling a packet
-/// takes is taken under it, and handlers of completions run under it. `packets` is held with `turn` at
-/// most, and nothing is taken under it.
+/// takes is taken under it, and handlers of completions run under it. `packets` is taken under it, or
+/// under that half of a queue pair, of any, which has packets for it; nothing is taken under
+/// `packets`.
 #[pin_data]
 pub(crate) struct Inbox {
     /// Packets are in it, or one from it is being handled. Changed under `packets`; to false under
@@ -235,6 +241,20 @@ impl Inbox {
         CpuId::from_u32(self.cpu.load(Relaxed)).ok_or(Declined::Closed)
     }
 
+    /// Appends packets that never left the module, for `cpu`, or for whom those before them wait for.
+    /// Returns that one, which has to be told. Bottom halves are disabled.
+    pub(crate) fn put_own(&self, own: PacketQueue, cpu: CpuId) -> CpuId {
+        let mut packets = self.packets.lock();
+        if !self.is_open.load(Relaxed) {
+            self.cpu.store(cpu.as_u32(), Relaxed);
+            // Nothing overtakes what is in no queue of the network.
+            self.from.store(u32::MAX, Relaxed);
+            self.is_open.store(true, Release);
+        }
+        packets.append(own);
+        CpuId::from_u32(self.cpu.load(Relaxed)).unwrap_or(cpu)
+    }
+
     fn pop(&self) -> Option<HeldPacket> {
         self.packets.lock().pop()
     }
@@ -250,7 +270,9 @@ impl Inbox {
 
     /// Forgets all, for a queue pair that begins anew.
     pub(crate) fn clear(&self) {
-        self.packets.lock().clear();
+        let forgotten = mem::take(&mut *self.packets.lock());
+        // Without the lock: packets of our own tell their sender that they are gone.
+        drop(forgotten);
     }
 
     /// Has the oldest packet handled. Closes the inbox and returns false if there is none. For the one

@@ -432,11 +432,18 @@ fn transmit_requests(qp: &Qp, half: &mut SendHalf, findings: &mut Findings) -> R
 
 /// Sends what waits to go together, and notes if it was much.
 fn flush_path(qp: &Qp, last: &LastSent, path: &mut Path, stats: &Stats) {
-    if tx::flush(path, &qp.fixed.credit, stats) < MUCH {
+    let device = &qp.fixed.device;
+    let bytes = tx::flush(path, &qp.fixed.credit, stats);
+    if let Some(own) = path.take_own() {
+        if let Err(drop) = rx::pass(device, own) {
+            device.stats.count(drop);
+        }
+    }
+    if bytes < MUCH {
         return;
     }
     let now = now_ns();
-    qp.fixed.device.queues.senders.note(now);
+    device.queues.senders.note(now);
     last.note_much(now);
 }
 

@@ -464,7 +464,7 @@ impl Handle {
             source_port: udp_sport(info.flow_label, self.qp.fixed.qpn, dest),
             mac: (info.dmac != [0; 6]).then_some(info.dmac),
         };
-        let path = Path::new(&*av.netdev()?, flow)?;
+        let path = Path::new(&*av.netdev()?, flow)?.keep_own();
         Ok(Route { ends, path })
     }
 

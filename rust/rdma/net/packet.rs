@@ -41,6 +41,7 @@ pub struct Datagram {
     pub(super) skb: NonNull<sk_buff>,
     pub(super) payload_len: u32,
     pub(super) is_ipv6: bool,
+    pub(super) is_own: bool,
 }
 
 /// A [`Datagram`] as it is received, in softirq context.
@@ -94,6 +95,7 @@ impl<'a> RxPacket<'a> {
                 skb,
                 payload_len: 0,
                 is_ipv6: false,
+                is_own: false,
             },
             dev,
             context,
@@ -221,6 +223,13 @@ impl Datagram {
     #[inline]
     pub fn is_ipv6(&self) -> bool {
         self.is_ipv6
+    }
+
+    /// Whether it never left this module, and so has no ICRC: see
+    /// [`Path::keep_own`](crate::net::Path::keep_own).
+    #[inline]
+    pub fn is_own(&self) -> bool {
+        self.is_own
     }
 
     /// Its IP header.

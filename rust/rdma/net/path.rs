@@ -19,7 +19,7 @@ use crate::net::pool::Buffers;
 use crate::net::train::Train;
 use crate::net::{
     ipv4_of_gid, is_link_local, is_multicast, notifier, Credit, Frame, NetDevice, NetDeviceSlot,
-    ROCE_PORT,
+    PacketQueue, ROCE_PORT,
 };
 
 /// What the packets between two ends have in common.
@@ -79,6 +79,8 @@ pub struct Path {
     way: Option<Way>,
     /// Frames that wait for the next; by the route of `way`, which stays until they are sent.
     pub(super) train: Option<Train>,
+    /// Frames that go to ourselves, of a path that keeps them.
+    pub(super) own: Option<PacketQueue>,
     tally: Tally,
 }
 
@@ -179,8 +181,32 @@ impl Path {
             priority: unsafe { bindings::tos_to_priority(flow.traffic_class) },
             way: None,
             train: None,
+            own: None,
             tally: Tally::default(),
         })
+    }
+
+    /// Has frames that go to our own GID stay in this module, if the path leads there: they need no
+    /// network, nor an ICRC. Who sends takes them by [`take_own`](Self::take_own). There has to be a
+    /// way as for other frames, so that an address that is gone leads nowhere.
+    pub fn keep_own(mut self) -> Self {
+        if self.flow.local == self.flow.remote {
+            self.own = Some(PacketQueue::new());
+        }
+        self
+    }
+
+    /// The frames that were kept since, in order; none if there are none.
+    #[inline]
+    pub fn take_own(&mut self) -> Option<PacketQueue> {
+        let own = self.own.as_mut().filter(|own| !own.is_empty())?;
+        Some(core::mem::take(own))
+    }
+
+    #[inline]
+    pub(super) fn count_sent(&mut self, frames: u32, bytes: u32) {
+        self.tally.sent = self.tally.sent.wrapping_add(frames);
+        self.tally.bytes = self.tally.bytes.wrapping_add(bytes.into());
     }
 
     /// The flow that it is for.
@@ -235,10 +261,7 @@ impl Path {
         let frames = train.frames();
         let bytes = train.payload_bytes();
         match self.send_train(train, credit) {
-            Fate::Taken => {
-                self.tally.sent = self.tally.sent.wrapping_add(frames);
-                self.tally.bytes = self.tally.bytes.wrapping_add(bytes.into());
-            }
+            Fate::Taken => self.count_sent(frames, bytes),
             Fate::Dropped => self.tally.dropped = self.tally.dropped.wrapping_add(frames),
         }
     }

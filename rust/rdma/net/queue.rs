@@ -14,7 +14,9 @@ use crate::net::packet::{Datagram, HeldPacket};
 
 /// A queue of datagrams, at most [`MAX`](Self::MAX), and [`MAX_OF_ALL`](Self::MAX_OF_ALL) in all
 /// queues. It needs no memory of its own; that of the datagrams nobody else pays for, so an empty
-/// queue takes one in any case, and others only while there is room for all.
+/// queue takes one in any case, and others only while there is room for all. Those that are
+/// [our own](Datagram::is_own) count against the credit of who has sent them, which is bound enough:
+/// they always have room.
 ///
 /// # Invariants
 ///
@@ -55,6 +57,12 @@ impl PacketQueue {
         }
     }
 
+    /// How many wait.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
     /// Whether nothing waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -68,7 +76,8 @@ impl PacketQueue {
     /// The datagram, if the queue is full, or all are.
     pub fn push(&mut self, packet: HeldPacket) -> Result<(), HeldPacket> {
         let all = HELD.fetch_add(1, Relaxed);
-        if self.len >= Self::MAX || (self.len > 0 && all >= Self::MAX_OF_ALL) {
+        let is_full = self.len >= Self::MAX || (self.len > 0 && all >= Self::MAX_OF_ALL);
+        if is_full && !packet.is_own() {
             HELD.fetch_sub(1, Relaxed);
             return Err(packet);
         }
@@ -85,6 +94,22 @@ impl PacketQueue {
         self.last = skb;
         self.len = self.len.wrapping_add(1);
         Ok(())
+    }
+
+    /// Appends all of `other`, however many there are.
+    pub fn append(&mut self, other: Self) {
+        let other = core::mem::ManuallyDrop::new(other);
+        let Some(first) = NonNull::new(other.first) else {
+            return;
+        };
+        match NonNull::new(self.last) {
+            // SAFETY: By the invariants it is ours, and the last one of the list.
+            Some(last) => unsafe { bindings::skb_set_next(last.as_ptr(), first.as_ptr()) },
+            None => self.first = first.as_ptr(),
+        }
+        // INVARIANT: The lists are one, of which the other queue has nothing left.
+        self.last = other.last;
+        self.len = self.len.wrapping_add(other.len);
     }
 
     /// Puts a datagram back that was taken out last.
@@ -136,12 +161,14 @@ impl HeldPacket {
             skb,
             payload_len,
             is_ipv6,
+            is_own,
         } = *self;
         core::mem::forget(self);
         // SAFETY: The skb was ours, as was its control block, which has room for a number.
         unsafe {
             let note = bindings::skb_cb(skb.as_ptr()).cast::<u64>();
-            note.write_unaligned(u64::from(payload_len) | u64::from(is_ipv6) << 32);
+            let flags = u64::from(is_ipv6) | u64::from(is_own) << 1;
+            note.write_unaligned(u64::from(payload_len) | flags << 32);
         }
         skb.as_ptr()
     }
@@ -160,7 +187,8 @@ impl HeldPacket {
         Self(Datagram {
             skb,
             payload_len: note as u32,
-            is_ipv6: note >> 32 != 0,
+            is_ipv6: note >> 32 & 1 != 0,
+            is_own: note >> 33 & 1 != 0,
         })
     }
 }
