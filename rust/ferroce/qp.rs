@@ -47,6 +47,8 @@ pub(crate) mod work {
     pub(crate) const FAULT_RECV: u64 = 5;
     /// Handles packets that another CPU has put aside, in a softirq.
     pub(crate) const INBOX: u64 = 6;
+    /// Handles responses from its own device, in a softirq.
+    pub(crate) const ANSWERS: u64 = 7;
 }
 
 /// The two ends of a connection, as GIDs.
@@ -142,6 +144,9 @@ pub(crate) struct Qp {
     pub(crate) recv: BhSpinLock<RecvHalf>,
     #[pin]
     pub(crate) inbox: Inbox,
+    /// Responses from its own device: requests need not wait behind them.
+    #[pin]
+    pub(crate) answers: Inbox,
     #[pin]
     pub(crate) settings: Mutex<Settings>,
     #[pin]
@@ -162,6 +167,8 @@ pub(crate) struct Qp {
     fault_recv: Work<Self, { work::FAULT_RECV }>,
     #[pin]
     take_in: Work<Self, { work::INBOX }>,
+    #[pin]
+    take_answers: Work<Self, { work::ANSWERS }>,
 }
 
 impl_has_work! {
@@ -172,6 +179,7 @@ impl_has_work! {
     impl HasWork<Self, { work::FAULT_SEND }> for Qp { self.fault_send }
     impl HasWork<Self, { work::FAULT_RECV }> for Qp { self.fault_recv }
     impl HasWork<Self, { work::INBOX }> for Qp { self.take_in }
+    impl HasWork<Self, { work::ANSWERS }> for Qp { self.take_answers }
 }
 
 impl_has_timer! {
@@ -197,6 +205,7 @@ impl Qp {
             send <- rdma::new_bh_spinlock!(send, "ferroce::Qp::send"),
             recv <- rdma::new_bh_spinlock!(recv, "ferroce::Qp::recv"),
             inbox <- Inbox::new(),
+            answers <- Inbox::new(),
             settings <- new_mutex!(settings, "ferroce::Qp::settings"),
             timer <- Timer::new(),
             run <- new_work!("ferroce::Qp::run"),
@@ -207,6 +216,7 @@ impl Qp {
             fault_send <- new_work!("ferroce::Qp::fault_send"),
             fault_recv <- new_work!("ferroce::Qp::fault_recv"),
             take_in <- new_work!("ferroce::Qp::take_in"),
+            take_answers <- new_work!("ferroce::Qp::take_answers"),
         })
     }
 

@@ -21,6 +21,7 @@ use roce::qp::{self, Half};
 use roce::wire::{self, bth, Body, Packet, ICRC_BYTES, MAX_HEADER};
 
 use crate::device::Device;
+use crate::inbox::Inbox;
 use crate::memory::Incoming;
 use crate::qp::{Ends, Qp};
 use crate::schedule;
@@ -67,12 +68,21 @@ const INBOX_PACKETS: u32 = 64;
 
 /// Handles what another CPU has put aside for `qp`. Softirq context.
 pub(crate) fn handle_inbox(qp: ArcBorrow<'_, Qp>) {
-    for _ in 0..INBOX_PACKETS {
-        if !qp.inbox.handle_next(|held| handle_held(qp, held)) {
-            return;
-        }
+    if handle_some(qp, &qp.inbox) {
+        schedule::handle_inbox_on(qp, CpuId::current());
     }
-    schedule::handle_inbox_later(qp);
+}
+
+/// Handles responses of its own device to `qp`. Softirq context.
+pub(crate) fn handle_answers(qp: ArcBorrow<'_, Qp>) {
+    if handle_some(qp, &qp.answers) {
+        schedule::handle_answers_on(qp, CpuId::current());
+    }
+}
+
+/// Handles packets of an inbox. Returns whether there may be more.
+fn handle_some(qp: ArcBorrow<'_, Qp>, inbox: &Inbox) -> bool {
+    (0..INBOX_PACKETS).all(|_| inbox.handle_next(|held| handle_held(qp, held)))
 }
 
 /// Handles one of them. Softirq context.
@@ -113,13 +123,16 @@ pub(crate) fn pass(device: &Device, mut own: PacketQueue) -> Result<(), Counter>
     let guard = rcu::read_lock();
     let qp = device.qps.get(packet.bth.dest_qp.get(), &guard);
     let qp = qp.ok_or(Counter::UnknownQp)?;
-    let cpu = match packet.body {
-        Body::Response(_) => qp.last_sent.cpu(),
-        _ => device.queues.senders.other_for(first.payload_len()),
-    };
-    own.push_front(first);
     let here = CpuId::current();
-    let cpu = cpu.unwrap_or(here);
+    let len = first.payload_len();
+    own.push_front(first);
+    if matches!(packet.body, Body::Response(_)) {
+        let cpu = qp.last_sent.cpu().unwrap_or(here);
+        let cpu = qp.answers.put_own(own, cpu);
+        schedule::handle_answers_on(qp, cpu);
+        return Ok(());
+    }
+    let cpu = device.queues.senders.other_for(len).unwrap_or(here);
     if cpu != here {
         (device.stats).add(Counter::SteeredPackets, own.len() as u64);
     }

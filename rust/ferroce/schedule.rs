@@ -281,10 +281,10 @@ pub(crate) fn handle_inbox_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     let _ = queue.enqueue_on::<Arc<Qp>, { work::INBOX }>(cpu, qp.into());
 }
 
-/// Has this CPU go on with that, after the packets at hand.
-pub(crate) fn handle_inbox_later(qp: ArcBorrow<'_, Qp>) {
+/// Has `cpu` handle what its own device answers. Softirq context.
+pub(crate) fn handle_answers_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     let queue = &qp.fixed.device.queues.replies;
-    let _ = queue.enqueue::<Arc<Qp>, { work::INBOX }>(qp.into());
+    let _ = queue.enqueue_on::<Arc<Qp>, { work::ANSWERS }>(cpu, qp.into());
 }
 
 /// Counts a packet that is a queue pair's.
@@ -828,6 +828,14 @@ impl WorkItem<{ work::INBOX }> for Qp {
 
     fn run(this: Arc<Self>) {
         rx::handle_inbox(this.as_arc_borrow());
+    }
+}
+
+impl WorkItem<{ work::ANSWERS }> for Qp {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        rx::handle_answers(this.as_arc_borrow());
     }
 }
 

@@ -524,6 +524,7 @@ impl Handle {
         let qp = &self.qp;
         qp.set_state(State::Reset);
         qp.inbox.clear();
+        qp.answers.clear();
         let mut findings = Findings::default();
         {
             let mut half = qp.send.lock();
