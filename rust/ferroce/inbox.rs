@@ -233,12 +233,17 @@ impl Inbox {
         if !self.is_open.load(Relaxed) {
             // If it was open before, all that came before is handled by now.
             let other = other.ok_or(Declined::Closed)?;
-            self.cpu.store(other.as_u32(), Relaxed);
-            self.from.store(CpuId::current().as_u32(), Relaxed);
-            self.is_open.store(true, Release);
+            self.open(other, CpuId::current().as_u32());
         }
         packets.push(packet).map_err(Declined::Full)?;
         CpuId::from_u32(self.cpu.load(Relaxed)).ok_or(Declined::Closed)
+    }
+
+    /// Opens it, for `cpu`; `from` received the packets. Under `packets`.
+    fn open(&self, cpu: CpuId, from: u32) {
+        self.cpu.store(cpu.as_u32(), Relaxed);
+        self.from.store(from, Relaxed);
+        self.is_open.store(true, Release);
     }
 
     /// Appends packets that never left the module, for `cpu`, or for whom those before them wait for.
@@ -246,10 +251,8 @@ impl Inbox {
     pub(crate) fn put_own(&self, own: PacketQueue, cpu: CpuId) -> CpuId {
         let mut packets = self.packets.lock();
         if !self.is_open.load(Relaxed) {
-            self.cpu.store(cpu.as_u32(), Relaxed);
             // Nothing overtakes what is in no queue of the network.
-            self.from.store(u32::MAX, Relaxed);
-            self.is_open.store(true, Release);
+            self.open(cpu, u32::MAX);
         }
         packets.append(own);
         CpuId::from_u32(self.cpu.load(Relaxed)).unwrap_or(cpu)
