@@ -71,10 +71,14 @@ const RESPONSE_TIME: u8 = 18;
 /// Port numbers of a device that has one port, and the one that stands for all.
 const PORTS: [u8; 2] = [1, 0xff];
 
-/// The answer to a datagram, if it is a question for this class.
+/// The answer to a datagram, if it is a question for this class. What `counters` says is asked for only
+/// if it is to be said: datagrams of other classes are many.
 ///
 /// Counters only grow: whoever wants to set them is told that it is not supported.
-pub fn answer(request: &[u8; MAD_BYTES], counters: &PortCounters) -> Option<[u8; MAD_BYTES]> {
+pub fn answer(
+    request: &[u8; MAD_BYTES],
+    counters: impl FnOnce() -> PortCounters,
+) -> Option<[u8; MAD_BYTES]> {
     let byte = |at: usize| request.get(at).copied().unwrap_or(0);
     if byte(field::MGMT_CLASS) != CLASS || !matches!(byte(field::METHOD), GET | SET) {
         return None;
@@ -92,11 +96,11 @@ pub fn answer(request: &[u8; MAD_BYTES], counters: &PortCounters) -> Option<[u8;
         }
         attr::PORT_COUNTERS | attr::PORT_COUNTERS_EXTENDED if !is_of_port => status::BAD_VALUE,
         attr::PORT_COUNTERS => {
-            port_counters(&mut reply, counters);
+            port_counters(&mut reply, &counters());
             0
         }
         attr::PORT_COUNTERS_EXTENDED => {
-            port_counters_extended(&mut reply, counters);
+            port_counters_extended(&mut reply, &counters());
             0
         }
         _ => status::UNSUPPORTED_ATTRIBUTE,

@@ -9,7 +9,7 @@ use crate::stats::Counter;
 
 /// The answer to `request`; none if it is not a question for counters.
 pub(super) fn process(device: &Device, request: &[u8; MAD_BYTES]) -> Option<[u8; MAD_BYTES]> {
-    pma::answer(request, &counters(device))
+    pma::answer(request, || counters(device))
 }
 
 fn counters(device: &Device) -> PortCounters {
