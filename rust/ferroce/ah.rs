@@ -8,7 +8,7 @@
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use rdma::ah::{udp_sport, AhInfo, Gid, Gids};
-use rdma::net::{mac_of_gid, Credit, Flow, Path};
+use rdma::net::{mac_of_gid, Credit, Flow, Outlet, Path};
 use rdma::sync::BhSpinLock;
 use roce::abi::AddressVector;
 use roce::num::Qpn;
@@ -76,8 +76,9 @@ impl Ah {
 
 /// Where one queue pair sends by address vectors: what came of the last one.
 ///
-/// Finding a way may sleep, and so is not done where work requests are taken: the request waits
-/// until a work item has done it.
+/// Finding the netdev of a GID may sleep, and so is not done where work requests are taken: the request
+/// waits until a work item has done it. Each connection of rdma_cm has vectors of its own, mostly from
+/// the same GID: for these nothing has to be found.
 #[derive(Default)]
 pub(crate) struct Vectors {
     wanted: Option<AddressVector>,
@@ -86,10 +87,29 @@ pub(crate) struct Vectors {
 
 struct Known {
     vector: AddressVector,
-    /// The GID that it is sent from.
+    /// The GID that it is sent from, and where that is.
     local: [u8; 16],
+    outlet: Option<Outlet>,
     /// None if there is no way.
     ah: Option<Arc<Ah>>,
+}
+
+impl Known {
+    /// As much of another vector, if that is sent from the same GID, `ours`.
+    fn turn_to(self, vector: AddressVector, pd: PdId, qpn: Qpn, ours: &Gid) -> Option<Self> {
+        let outlet = self.outlet?;
+        if self.local != ours.gid || !outlet.is_of(&ours.netdev) {
+            return None;
+        }
+        let way = way_of(&vector, qpn, ours, &outlet).ok()?;
+        let ah = Arc::pin_init(Ah::new(pd, way), GFP_ATOMIC).ok()?;
+        Some(Self {
+            vector,
+            local: self.local,
+            outlet: Some(outlet),
+            ah: Some(ah),
+        })
+    }
 }
 
 /// What a queue pair knows of an address vector.
@@ -102,14 +122,29 @@ pub(crate) enum Lookup {
 }
 
 impl Vectors {
-    /// Looks `vector` up. Our GID must be what the port's table has at its index, still.
-    pub(crate) fn look_up(&mut self, vector: AddressVector, gids: &Gids) -> Lookup {
+    /// Looks `vector` up, for the queue pair `qpn` of `pd`. Our GID must be what the port's table has at
+    /// its index, still. Process and softirq context.
+    pub(crate) fn look_up(
+        &mut self,
+        vector: AddressVector,
+        pd: PdId,
+        qpn: Qpn,
+        gids: &Gids,
+    ) -> Lookup {
         if vector.port != PORT {
             return Lookup::Bad;
         }
         let Ok(ours) = gids.get(PORT.into(), vector.sgid_index) else {
             return Lookup::Bad;
         };
+        if self
+            .known
+            .as_ref()
+            .is_some_and(|known| known.vector != vector)
+        {
+            let known = self.known.take();
+            self.known = known.and_then(|known| known.turn_to(vector, pd, qpn, &ours));
+        }
         match &self.known {
             Some(known) if known.vector == vector && known.local == ours.gid => {
                 if let Some(ah) = &known.ah {
@@ -148,23 +183,23 @@ pub(crate) struct Found(Known);
 impl Found {
     /// Finds a way to where `vector` leads from the queue pair `qpn`. May sleep.
     pub(crate) fn new(vector: AddressVector, pd: PdId, qpn: Qpn, gids: &Gids) -> Self {
-        let ours = gids.get(PORT.into(), vector.sgid_index);
-        let ah = match &ours {
-            Ok(ours) => way_of(&vector, qpn, ours)
-                .and_then(|way| Arc::pin_init(Ah::new(pd, way), GFP_KERNEL))
-                .ok(),
-            Err(_) => None,
-        };
+        let ours = gids.get(PORT.into(), vector.sgid_index).ok();
+        let outlet = (ours.as_ref()).and_then(|ours| Outlet::new(&ours.netdev).ok());
+        let ah = (ours.as_ref().zip(outlet.as_ref())).and_then(|(ours, outlet)| {
+            let way = way_of(&vector, qpn, ours, outlet).ok()?;
+            Arc::pin_init(Ah::new(pd, way), GFP_KERNEL).ok()
+        });
         Self(Known {
             vector,
             local: ours.map_or([0; 16], |ours| ours.gid),
+            outlet,
             ah,
         })
     }
 }
 
 /// The MAC address that the process may have found is not used: packets go as the IP stack has it.
-fn way_of(vector: &AddressVector, qpn: Qpn, ours: &Gid) -> Result<Way> {
+fn way_of(vector: &AddressVector, qpn: Qpn, ours: &Gid, outlet: &Outlet) -> Result<Way> {
     let info = AhInfo {
         dgid: vector.dgid,
         sgid_index: vector.sgid_index,
@@ -183,6 +218,6 @@ fn way_of(vector: &AddressVector, qpn: Qpn, ours: &Gid) -> Result<Way> {
         source_port: udp_sport(info.flow_label, qpn, qpn),
         mac: mac_of_gid(info.dgid),
     };
-    let path = Path::new(&ours.netdev, flow)?;
+    let path = outlet.path(flow)?;
     Ok(Way { info, path })
 }

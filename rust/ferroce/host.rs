@@ -18,7 +18,7 @@ use roce::host::{
     RecvHost, SendHost, Span, Taken,
 };
 use roce::limits::{GRH_BYTES, MAX_INLINE_BYTES, MAX_SGE};
-use roce::num::{Iova, Rkey};
+use roce::num::{Iova, Qpn, Rkey};
 use roce::wr::{
     AtomicOp, BadRequest, Bind, DatagramRequest, LocalOp, Placement, RecvRequest, Register,
     SendRequest,
@@ -112,6 +112,7 @@ pub(crate) struct Common<'a> {
     pub(crate) gids: &'a Gids,
     pub(crate) pd: PdId,
     pub(crate) qp: QpId,
+    pub(crate) qpn: Qpn,
     pub(crate) owner: Poster,
     pub(crate) cq: &'a Cq,
     /// Where what happens is counted.
@@ -443,7 +444,8 @@ impl SendSide<'_> {
             DatagramTo::Handle(number) => return self.common.handle(number),
             DatagramTo::Vector(vector) => vector,
         };
-        match self.send.vectors.look_up(vector, self.common.gids) {
+        let Common { pd, qpn, gids, .. } = self.common;
+        match self.send.vectors.look_up(vector, pd, qpn, gids) {
             Lookup::Found(ah) => Ok(ah),
             Lookup::Bad => Err(Unresolved::Bad(Status::LocalQpOperation)),
             Lookup::Unknown => Err(Unresolved::Unknown),

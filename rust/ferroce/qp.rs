@@ -339,6 +339,7 @@ impl Qp {
             gids: &self.fixed.gids,
             pd: self.fixed.pd,
             qp: self.fixed.id,
+            qpn: self.fixed.qpn,
             owner: self.fixed.owner,
             cq,
             stats,

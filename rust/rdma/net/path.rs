@@ -155,24 +155,63 @@ impl Route {
     }
 }
 
-impl Path {
-    /// A path for `flow` out of `netdev`, which is the netdev of our GID. May sleep.
+/// Where [`Path`]s leave: a netdev, whose removal this does not hold up.
+#[derive(Clone)]
+pub struct Outlet {
+    netdev: NetDeviceSlot,
+    buffers: Arc<Buffers>,
+}
+
+impl Outlet {
+    /// The one of `netdev`. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` when the netdev is being unregistered; `ENOMEM`.
+    pub fn new(netdev: &NetDevice) -> Result<Self> {
+        Ok(Self {
+            netdev: NetDeviceSlot::new(netdev)?,
+            buffers: notifier::buffers()?,
+        })
+    }
+
+    /// Whether it is that of `netdev`. Process and softirq context.
+    pub fn is_of(&self, netdev: &NetDevice) -> bool {
+        let ours = self.netdev.get();
+        ours.is_some_and(|ours| ours.as_raw() == netdev.as_raw())
+    }
+
+    /// A path for `flow`, whose GID of ours is the netdev's. Any context.
     ///
     /// That there is a route is not found out before the first frame.
     ///
     /// # Errors
     ///
-    /// `EINVAL` when one end is IPv4 and the other IPv6; `ENODEV` when the netdev is being
-    /// unregistered; `ENOMEM`.
-    // Rules: ENC-11
+    /// `EINVAL` when one end is IPv4 and the other IPv6.
+    pub fn path(&self, flow: Flow) -> Result<Path> {
+        Path::out_of(self, flow)
+    }
+}
+
+impl Path {
+    /// A path for `flow` out of `netdev`, which is the netdev of our GID. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Outlet::new`] and [`Outlet::path`].
     pub fn new(netdev: &NetDevice, flow: Flow) -> Result<Self> {
+        Outlet::new(netdev)?.path(flow)
+    }
+
+    // Rules: ENC-11
+    fn out_of(outlet: &Outlet, flow: Flow) -> Result<Self> {
         let mut flow = flow;
         flow.hop_limit = flow.hop_limit.max(1);
         let [s0, s1] = flow.source_port.to_be_bytes();
         let [d0, d1] = ROCE_PORT.to_be_bytes();
         Ok(Self {
-            netdev: NetDeviceSlot::new(netdev)?,
-            buffers: notifier::buffers()?,
+            netdev: outlet.netdev.clone(),
+            buffers: outlet.buffers.clone(),
             flow,
             headers: Headers::new(&flow)?,
             ports: [s0, s1, d0, d1],
