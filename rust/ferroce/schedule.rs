@@ -5,10 +5,11 @@
 //! The requester runs in the context that has work for it: a doorbell, a response, a timeout. The
 //! responder handles a request in the softirq that brings it. What is owed in reply is sent there, too,
 //! or where requests come together by a bottom-half work item, which runs when the softirq has handled
-//! all packets at hand: see [`crate::stream::Arrivals`]. A run is bounded; what is left is done by a work item in process context, or of replies by the same one, in
-//! turn with the packets that arrive. In process context is done all that has to wait for memory that
-//! is paged in: see [`crate::paging`]. Large packets between two ends on this machine are handled by
-//! another CPU than the one that sends them: see [`crate::inbox`].
+//! all packets at hand: see [`crate::stream::Arrivals`]. A run is bounded; what is left is done by a
+//! work item in process context, or of replies by the same one, in turn with the packets that arrive.
+//! In process context is done all that has to wait for memory that is paged in: see
+//! [`crate::paging`]. Large packets between two ends on this machine are handled by another CPU than
+//! the one that sends them: see [`crate::inbox`].
 
 use kernel::cpu::CpuId;
 use kernel::prelude::*;
