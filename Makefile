@@ -110,7 +110,7 @@ help:
 	@echo 'Other:'
 	@echo '  sim      the protocol over bad networks on virtual time, many thousand times'
 	@echo '  doc      what the code says of itself, as HTML'
-	@echo '  bench-profile  where the instructions go, by function (CASES="write 64 KiB")'
+	@echo '  bench-profile  where the instructions go, by function (CASES="write 64 KiB"; REAL=1: the time)'
 	@echo '  tables   tables.rst, unsafe.rst, performance.rst, survival.rst and the conformance report'
 	@echo '           of Documentation'
 	@echo '  figures  goodput.rst of Documentation, what losses cost in the simulator'

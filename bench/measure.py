@@ -8,6 +8,8 @@ Each takes the ends and the arguments of the case, and returns values by the key
 import contextlib
 import os
 import pathlib
+import platform
+import re
 import subprocess
 import sys
 import time
@@ -29,6 +31,21 @@ REPORT = pathlib.Path("/tmp/perftest.json")
 
 class Failed(Exception):
     """A measurement that came to nothing, and why."""
+
+
+# ---- this machine ----------------------------------------------------------
+
+def version(*command):
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    found = re.search(r"\d+(\.\d+)+", said)
+    return found[0] if found else "unknown"
+
+
+def about():
+    cpu = re.search(r"^model name\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
+    return {"kernel": platform.release(), "cpus": os.cpu_count(), "cpu": cpu[1] if cpu else "",
+            "perftest": version("ib_send_bw", "--version"),
+            "iperf3": version("iperf3", "--version"), "rdma": version("rdma", "-V")}
 
 
 # ---- the wire --------------------------------------------------------------
