@@ -165,6 +165,16 @@ pub(crate) struct Inbox {
     packets: BhSpinLock<PacketQueue>,
 }
 
+/// What became of a packet that another CPU may have to handle.
+pub(crate) enum Aside {
+    /// It is to be handled here.
+    No,
+    /// It waits behind others, of which that CPU knows.
+    Behind,
+    /// It is the first that waits: that CPU has to be told.
+    First(CpuId),
+}
+
 /// Why a packet was not put aside.
 enum Declined {
     /// All that came before is handled by now.
@@ -183,8 +193,8 @@ impl Inbox {
         })
     }
 
-    /// Puts `packet` aside if another CPU is to handle it. Returns that one, which has to be told. Where
-    /// there is no room `handle` gets what came first. Softirq context.
+    /// Puts `packet` aside if another CPU is to handle it. Where there is no room `handle` gets what came
+    /// first. Softirq context.
     #[inline]
     pub(crate) fn divert(
         &self,
@@ -192,13 +202,14 @@ impl Inbox {
         senders: &Senders,
         stats: &Stats,
         handle: impl Fn(&HeldPacket),
-    ) -> Option<CpuId> {
-        let other = if self.is_open.load(Acquire) {
-            None
-        } else {
-            Some(senders.other_for(packet.payload_len())?)
-        };
-        self.put(packet, other, stats, handle)
+    ) -> Aside {
+        if self.is_open.load(Acquire) {
+            return self.put(packet, None, stats, handle);
+        }
+        match senders.other_for(packet.payload_len()) {
+            Some(other) => self.put(packet, Some(other), stats, handle),
+            None => Aside::No,
+        }
     }
 
     fn put(
@@ -207,15 +218,15 @@ impl Inbox {
         other: Option<CpuId>,
         stats: &Stats,
         handle: impl Fn(&HeldPacket),
-    ) -> Option<CpuId> {
+    ) -> Aside {
         let mut packet = packet.hold();
         for _ in 0..MAKE_ROOM {
             match self.push(packet, other) {
-                Ok(cpu) => {
+                Ok(first) => {
                     stats.count(Counter::SteeredPackets);
-                    return Some(cpu);
+                    return first.map_or(Aside::Behind, Aside::First);
                 }
-                Err(Declined::Closed) => return None,
+                Err(Declined::Closed) => return Aside::No,
                 Err(Declined::Full(back)) => packet = back,
             }
             let _turn = self.turn.lock();
@@ -224,19 +235,23 @@ impl Inbox {
             }
         }
         stats.count(Counter::DroppedHeld);
-        CpuId::from_u32(self.cpu.load(Relaxed))
+        Aside::Behind
     }
 
-    /// Appends `packet` for `other`, or for whom those before it wait for.
-    fn push(&self, packet: HeldPacket, other: Option<CpuId>) -> Result<CpuId, Declined> {
+    /// Appends `packet` for `other`, or for whom those before it wait for. Returns `other` if there are
+    /// none: from then on until it is closed the inbox has a work item that is queued or runs.
+    fn push(&self, packet: HeldPacket, other: Option<CpuId>) -> Result<Option<CpuId>, Declined> {
         let mut packets = self.packets.lock();
-        if !self.is_open.load(Relaxed) {
-            // If it was open before, all that came before is handled by now.
-            let other = other.ok_or(Declined::Closed)?;
-            self.open(other, CpuId::current().as_u32());
+        if self.is_open.load(Relaxed) {
+            packets.push(packet).map_err(Declined::Full)?;
+            return Ok(None);
         }
+        // If it was open before, all that came before is handled by now.
+        let other = other.ok_or(Declined::Closed)?;
+        // Nothing is in it, so there is room.
         packets.push(packet).map_err(Declined::Full)?;
-        CpuId::from_u32(self.cpu.load(Relaxed)).ok_or(Declined::Closed)
+        self.open(other, CpuId::current().as_u32());
+        Ok(Some(other))
     }
 
     /// Opens it, for `cpu`; `from` received the packets. Under `packets`.

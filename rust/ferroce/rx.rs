@@ -21,10 +21,10 @@ use roce::qp::{self, Half};
 use roce::wire::{self, bth, Body, Packet, ICRC_BYTES, MAX_HEADER};
 
 use crate::device::Device;
-use crate::inbox::Inbox;
+use crate::inbox::{Aside, Inbox};
 use crate::memory::Incoming;
 use crate::qp::{Ends, Qp};
-use crate::schedule;
+use crate::schedule::{self, Answers};
 use crate::service::Service;
 use crate::stats::Counter;
 
@@ -64,7 +64,7 @@ impl Receiver for Ingress {
 }
 
 /// Packets from an inbox that are handled at a time.
-const INBOX_PACKETS: u32 = 64;
+const INBOX_PACKETS: usize = 64;
 
 /// Handles what another CPU has put aside for `qp`. Softirq context.
 pub(crate) fn handle_inbox(qp: ArcBorrow<'_, Qp>) {
@@ -81,21 +81,50 @@ pub(crate) fn handle_answers(qp: ArcBorrow<'_, Qp>) {
 }
 
 /// Handles packets of an inbox. Returns whether there may be more.
+///
+/// The CPU that received them, if that is another one, is interrupted once, to send what all of them
+/// have led to.
 fn handle_some(qp: ArcBorrow<'_, Qp>, inbox: &Inbox) -> bool {
-    (0..INBOX_PACKETS).all(|_| inbox.handle_next(|held| handle_held(qp, held)))
+    let Some(origin) = inbox.origin() else {
+        return handle_up_to(INBOX_PACKETS, inbox, |held| handle_held(qp, held));
+    };
+    let (mut had_requests, mut had_responses) = (false, false);
+    let more = handle_up_to(INBOX_PACKETS, inbox, |held| {
+        match take_in(qp, held, Answers::AfterAll) {
+            Ok(Half::Responder) => had_requests = true,
+            Ok(Half::Requester) => had_responses = true,
+            Err(drop) => qp.fixed.device.stats.count(drop),
+        }
+    });
+    if had_requests {
+        schedule::reply_at(qp, origin);
+    }
+    if had_responses {
+        schedule::send_at(qp, origin);
+    }
+    more
 }
 
-/// Handles one of them. Softirq context.
+/// Handles so many packets, or all. Returns whether there may be more.
+fn handle_up_to(most: usize, inbox: &Inbox, mut handle: impl FnMut(&HeldPacket)) -> bool {
+    (0..most).all(|_| inbox.handle_next(&mut handle))
+}
+
+/// Handles one of them, and what it leads to. Softirq context.
 fn handle_held(qp: ArcBorrow<'_, Qp>, held: &HeldPacket) {
-    match take_in(qp, held) {
-        Ok(Half::Requester) => schedule::send_at_origin(qp),
+    match take_in(qp, held, Answers::Each) {
+        Ok(Half::Requester) => {
+            if let Some(origin) = qp.inbox.origin() {
+                schedule::send_at(qp, origin);
+            }
+        }
         Ok(Half::Responder) => {}
         Err(drop) => qp.fixed.device.stats.count(drop),
     }
 }
 
 /// Checks it and hands it over. Returns which half it was for.
-fn take_in(qp: ArcBorrow<'_, Qp>, held: &HeldPacket) -> Result<Half, Counter> {
+fn take_in(qp: ArcBorrow<'_, Qp>, held: &HeldPacket, answers: Answers) -> Result<Half, Counter> {
     let mut first = [0; FIRST_BYTES];
     let first = held.peek(&mut first);
     let packet = parse(held, first)?;
@@ -104,7 +133,7 @@ fn take_in(qp: ArcBorrow<'_, Qp>, held: &HeldPacket) -> Result<Half, Counter> {
     if !held.is_own() {
         check_icrc(held, first)?;
     }
-    arrival.hand_over(qp, half);
+    arrival.hand_over(qp, half, answers);
     Ok(half)
 }
 
@@ -209,7 +238,7 @@ impl<'a> Arrival<'a> {
             return Ok(());
         }
         check_icrc(self.datagram, first)?;
-        self.hand_over(qp, half);
+        self.hand_over(qp, half, Answers::Each);
         Ok(())
     }
 
@@ -221,11 +250,14 @@ impl<'a> Arrival<'a> {
         }
         let senders = &self.device.queues.senders;
         let stats = &self.device.stats;
-        let other = (qp.inbox).divert(self.datagram, senders, stats, |held| handle_held(qp, held));
-        if let Some(cpu) = other {
-            schedule::handle_inbox_on(qp, cpu);
+        match (qp.inbox).divert(self.datagram, senders, stats, |held| handle_held(qp, held)) {
+            Aside::No => false,
+            Aside::Behind => true,
+            Aside::First(cpu) => {
+                schedule::handle_inbox_on(qp, cpu);
+                true
+            }
         }
-        other.is_some()
     }
 
     /// Gives each queue pair of the group that takes it a copy.
@@ -242,7 +274,7 @@ impl<'a> Arrival<'a> {
             match self.check(&qp) {
                 Ok(half) => {
                     self.device.stats.count(Counter::ReceivedMulticast);
-                    self.hand_over(qp, half);
+                    self.hand_over(qp, half, Answers::Each);
                 }
                 Err(event) => self.device.stats.count(event.into()),
             }
@@ -255,7 +287,7 @@ impl<'a> Arrival<'a> {
         qp::check(transport, qp.state(), qp.pkey(), self.packet)
     }
 
-    fn hand_over(&self, qp: ArcBorrow<'_, Qp>, half: Half) {
+    fn hand_over(&self, qp: ArcBorrow<'_, Qp>, half: Half, answers: Answers) {
         let incoming = Incoming {
             packet: self.datagram,
             device: self.netdev,
@@ -263,7 +295,9 @@ impl<'a> Arrival<'a> {
         };
         match half {
             Half::Requester => schedule::handle_response(qp, self.ends, self.packet, incoming),
-            Half::Responder => schedule::handle_request(qp, self.ends, self.packet, incoming),
+            Half::Responder => {
+                schedule::handle_request(qp, self.ends, self.packet, incoming, answers);
+            }
         }
     }
 }

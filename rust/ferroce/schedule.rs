@@ -44,9 +44,10 @@ use crate::tx;
 /// Packets that one run of a half sends at most.
 const RUN_PACKETS: u32 = 64;
 
-/// Bytes after which a run of a half is over: about a train. Nobody else can use the half meanwhile,
-/// and the network begins with them after it.
-const RUN_BYTES: u32 = 60 << 10;
+/// Bytes after which a run of a half is over: two trains. Nobody else can use the half meanwhile, and
+/// the network begins with them after it; but where another CPU handles them, it is interrupted for each
+/// run, and interrupts in return.
+const RUN_BYTES: u32 = 124 << 10;
 
 /// How often a queue pair in ERR looks for receives that were posted since: posting one makes no
 /// system call that would tell.
@@ -193,13 +194,22 @@ fn respond(
     })
 }
 
-/// Handles a request that arrived. What is owed for it is sent at once where requests come alone, and
-/// otherwise once for all that come together.
+/// When to send what is owed for a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answers {
+    /// At once where requests come alone, and otherwise once for all that come together.
+    Each,
+    /// When who handles it says so, by [`reply_at`].
+    AfterAll,
+}
+
+/// Handles a request that arrived.
 pub(crate) fn handle_request(
     qp: ArcBorrow<'_, Qp>,
     ends: Ends,
     packet: &Packet,
     incoming: Incoming<'_>,
+    answers: Answers,
 ) {
     let mut findings = Findings::default();
     let stats = &qp.fixed.device.stats;
@@ -221,7 +231,7 @@ pub(crate) fn handle_request(
             let absent = findings.faults.take();
             half.waiting.begin(absent, incoming.packet, stats);
         }
-        let is_owed = half.service.needs_poll();
+        let is_owed = answers == Answers::Each && half.service.needs_poll();
         let owed = is_owed.then(|| answer(&qp, &mut half, &mut findings));
         (owed, handled)
     };
@@ -256,12 +266,20 @@ fn reply_later(qp: ArcBorrow<'_, Qp>) {
     };
 }
 
-/// Has the CPU that received what is in the inbox send what may be sent now. Softirq context.
-pub(crate) fn send_at_origin(qp: ArcBorrow<'_, Qp>) {
-    let queue = &qp.fixed.device.queues.replies;
-    if let Some(cpu) = qp.inbox.origin() {
-        let _ = queue.enqueue_on::<Arc<Qp>, { work::DOORBELL }>(cpu, qp.into());
+/// Has `cpu` send what is owed for requests, if anything is. Softirq context.
+pub(crate) fn reply_at(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
+    if qp.state() == State::Err {
+        flush(qp);
+    } else if qp.recv.lock().service.needs_poll() {
+        let replies = &qp.fixed.device.queues.replies;
+        let _ = replies.enqueue_on::<Arc<Qp>, { work::REPLY }>(cpu, qp.into());
     }
+}
+
+/// Has `cpu` send what responses allow to be sent now. Softirq context.
+pub(crate) fn send_at(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
+    let queue = &qp.fixed.device.queues.replies;
+    let _ = queue.enqueue_on::<Arc<Qp>, { work::DOORBELL }>(cpu, qp.into());
 }
 
 fn request(
