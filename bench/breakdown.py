@@ -38,6 +38,24 @@ def breakdown(each, shares, most=16):
                           for (module, name), samples in largest]}
 
 
+def plain_name(name):
+    """A function of Rust's without type arguments and the trait that it is of; others as they are."""
+    plain, depth, is_trait = "", 0, False
+    # What is in the brackets that a name begins with is its type, in any other an argument.
+    kept = 1 if name.startswith("<") else 0
+    for at, char in enumerate(name):
+        if char == "<":
+            depth += 1
+        elif char == ">":
+            depth -= 1
+            if depth < kept:
+                kept, is_trait = 0, False
+        elif depth <= kept:
+            is_trait = is_trait or name.startswith(" as ", at)
+            plain += "" if is_trait else char
+    return re.sub(r"(::)+", "::", plain).removesuffix("::")
+
+
 def floor(profiles, kept=("ICRC", "copies")):
     """How many times rdma_rxe's speed would be had at most, did all but that cost nothing: of the
     two drivers' profiles of one case."""
