@@ -235,6 +235,12 @@ impl Path {
         self
     }
 
+    /// Whether it keeps frames.
+    #[inline]
+    pub fn keeps_own(&self) -> bool {
+        self.own.is_some()
+    }
+
     /// The frames that were kept since, in order; none if there are none.
     #[inline]
     pub fn take_own(&mut self) -> Option<PacketQueue> {
