@@ -71,6 +71,8 @@ def perf_shares(said, modules):
             continue
         samples, module, name = (cell.strip() for cell in line.split("|", 2))
         name = re.sub(r"^\[\S\] ", "", name)
+        # It may know a module, and puts that into brackets.
+        module = module.strip("[]")
         if "kernel" in module:
             module = modules.get(name, "kernel")
         shares[module, name] = shares.get((module, name), 0) + int(samples)
