@@ -50,6 +50,13 @@ device_down()
 	link_delete "$dev"
 }
 
+# feature NAME STATE: of the wire's end at this machine.  Fails if it does not become so.
+feature()
+{
+	ethtool -K eth0 "$1" "$2" >/dev/null 2>&1
+	ethtool -k eth0 | grep -q "^$1: $2"
+}
+
 # on_b COMMAND...: runs it on b, shows what it says, and has its status.  When this ends
 # before its time, so does the command.
 on_b()
