@@ -230,6 +230,7 @@ void ferroce_helper_cond_resched(void)
 #include <linux/cpumask.h>
 #include <linux/percpu.h>
 #include <linux/rcupdate.h>
+#include <linux/sched.h>
 #include <linux/sched/isolation.h>
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
@@ -256,6 +257,19 @@ void ferroce_helper_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags
 bool ferroce_helper_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags)
 {
 	return spin_trylock_irqsave(lock, *flags);
+}
+
+/* Whether the scheduler has somebody else for this CPU, be it in a hurry or not. */
+bool ferroce_helper_is_cpu_wanted(void)
+{
+	return need_resched() || test_thread_flag(TIF_NEED_RESCHED_LAZY);
+}
+
+/* Does nothing in a softirq. */
+void ferroce_helper_give_way(void)
+{
+	if (in_task() && ferroce_helper_is_cpu_wanted())
+		schedule();
 }
 
 bool ferroce_helper_may_disable_bh(void)
@@ -644,6 +658,19 @@ void ferroce_helper_page_pool_free_va(struct page_pool *pool, void *va, bool all
 void ferroce_helper_skb_mark_for_recycle(struct sk_buff *skb)
 {
 	skb_mark_for_recycle(skb);
+}
+
+/* Appends @len bytes at @data, in one page or a compound one, whose count the skb gets. */
+void ferroce_helper_skb_attach(struct sk_buff *skb, void *data, unsigned int len)
+{
+	struct page *page = virt_to_head_page(data);
+
+	skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, page, data - page_address(page), len, len);
+}
+
+void *ferroce_helper_skb_piece(const struct sk_buff *skb, unsigned int index)
+{
+	return skb_frag_address(&skb_shinfo(skb)->frags[index]);
 }
 
 __be16 ferroce_helper_skb_protocol(const struct sk_buff *skb)

@@ -3,6 +3,7 @@
 //! Completion queues: the ring that completions are written to, and who is told.
 
 use kernel::prelude::*;
+use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::{new_condvar, Arc, CondVar};
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 use rdma::ring::SharedRing;
@@ -78,6 +79,8 @@ pub(crate) struct Cq {
     ring: IrqSpinLock<Ring>,
     upcall: CqUpcall,
     owner: Owner,
+    /// Its owner has asked to be told of completions: it sleeps until there are some.
+    has_sleeper: Atomic<bool>,
     #[pin]
     tell: Work<Self>,
     /// The work item has told.
@@ -130,6 +133,7 @@ impl Cq {
             ring <- rdma::new_irq_spinlock!(ring, "ferroce::Cq::ring"),
             upcall,
             owner,
+            has_sleeper: Atomic::new(false),
             tell <- new_work!("ferroce::Cq::tell"),
             told <- new_condvar!("ferroce::Cq::told"),
         })
@@ -175,9 +179,17 @@ impl Cq {
     /// Arms the queue. Returns whether it holds completions already, for owners who ask.
     // Rules: CPL-17
     pub(crate) fn arm(&self, armed: Armed) -> bool {
+        self.has_sleeper.store(true, Relaxed);
         let mut ring = self.ring.lock();
         ring.armed = ring.armed.max(armed);
         ring.shared.consumer() != ring.producer
+    }
+
+    /// Whether the owner sleeps until there are completions, or has done so: it does not poll all the
+    /// time.
+    #[inline]
+    pub(crate) fn has_sleeper(&self) -> bool {
+        self.has_sleeper.load(Relaxed)
     }
 
     /// Whether the owner has polled all of it.

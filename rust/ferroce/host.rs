@@ -378,8 +378,8 @@ pub(crate) struct SendQueue {
     /// Where a slot is copied to, as large as a slot.
     pub(crate) scratch: Slots<u8>,
     pub(crate) spare: Spare,
-    /// Where datagrams go without an address handle.
-    pub(crate) vectors: Vectors,
+    /// Where datagrams go without an address handle; none for a connection.
+    pub(crate) vectors: Option<KBox<Vectors>>,
 }
 
 /// A requester's host.
@@ -445,10 +445,11 @@ impl SendSide<'_> {
             DatagramTo::Vector(vector) => vector,
         };
         let Common { pd, qpn, gids, .. } = self.common;
-        match self.send.vectors.look_up(vector, pd, qpn, gids) {
-            Lookup::Found(ah) => Ok(ah),
-            Lookup::Bad => Err(Unresolved::Bad(Status::LocalQpOperation)),
-            Lookup::Unknown => Err(Unresolved::Unknown),
+        let vectors = self.send.vectors.as_mut();
+        match vectors.map(|vectors| vectors.look_up(vector, pd, qpn, gids)) {
+            Some(Lookup::Found(ah)) => Ok(ah),
+            Some(Lookup::Unknown) => Err(Unresolved::Unknown),
+            Some(Lookup::Bad) | None => Err(Unresolved::Bad(Status::LocalQpOperation)),
         }
     }
 

@@ -36,6 +36,10 @@ const LARGE: u32 = 1024;
 /// Bytes that one run sends at least for it to be much: more than a message that somebody waits for.
 pub(crate) const MUCH: u64 = 6 << 10;
 
+/// How many packets may wait in all queue pairs' inboxes until who brings more handles them. With many
+/// queue pairs one CPU would run far ahead of the other otherwise, and use memory that is in no cache.
+const MOST_ASIDE: usize = 512;
+
 /// How long a CPU that has sent much is taken for one that goes on.
 const RECENT_NS: u64 = 1_000_000;
 
@@ -146,7 +150,7 @@ const MAKE_ROOM: u32 = 64;
 
 /// A queue pair's packets for another CPU, or from its own device.
 ///
-/// Locks: `turn` is taken in softirq context with no other lock of ours; all that handling a packet
+/// Locks: `turn` is taken in softirq context, or by a work item, with no other lock of ours; all that handling a packet
 /// takes is taken under it, and handlers of completions run under it. `packets` is taken under it, or
 /// under that half of a queue pair, of any, which has packets for it; nothing is taken under
 /// `packets`.
@@ -163,6 +167,11 @@ pub(crate) struct Inbox {
     turn: BhSpinLock<()>,
     #[pin]
     packets: BhSpinLock<PacketQueue>,
+}
+
+#[inline]
+fn has_room() -> bool {
+    PacketQueue::len_of_all() < MOST_ASIDE
 }
 
 /// What became of a packet that another CPU may have to handle.
@@ -207,8 +216,8 @@ impl Inbox {
             return self.put(packet, None, stats, handle);
         }
         match senders.other_for(packet.payload_len()) {
-            Some(other) => self.put(packet, Some(other), stats, handle),
-            None => Aside::No,
+            Some(other) if has_room() => self.put(packet, Some(other), stats, handle),
+            _ => Aside::No,
         }
     }
 
@@ -243,6 +252,9 @@ impl Inbox {
     fn push(&self, packet: HeldPacket, other: Option<CpuId>) -> Result<Option<CpuId>, Declined> {
         let mut packets = self.packets.lock();
         if self.is_open.load(Relaxed) {
+            if !packets.is_empty() && !has_room() {
+                return Err(Declined::Full(packet));
+            }
             packets.push(packet).map_err(Declined::Full)?;
             return Ok(None);
         }

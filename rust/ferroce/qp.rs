@@ -15,7 +15,7 @@ use rdma::sync::BhSpinLock;
 use rdma::timer::{impl_has_timer, Timer};
 use rdma::upcall::QpUpcall;
 use roce::abi::Poster;
-use roce::num::{Pkey, Qpn};
+use roce::num::{Bundle, Mtu, Pkey, Qpn};
 use roce::qp::State;
 
 use crate::cq::Cq;
@@ -60,8 +60,30 @@ pub(crate) struct Ends {
 
 /// The way to the peer.
 pub(crate) struct Route {
-    pub(crate) ends: Ends,
     pub(crate) path: Path,
+}
+
+/// Bytes of payload of a packet that stays in the module: few enough that one CPU begins with the first
+/// while another is busy with the next.
+const OWN_PACKET_BYTES: u32 = 32 << 10;
+
+impl Route {
+    pub(crate) fn ends(&self) -> Ends {
+        let flow = self.path.flow();
+        Ends {
+            ours: flow.local,
+            theirs: flow.remote,
+        }
+    }
+
+    /// How much of a message one of its packets takes.
+    pub(crate) fn bundle(&self, mtu: Mtu) -> Bundle {
+        if self.path.keeps_own() {
+            Bundle::within(OWN_PACKET_BYTES, mtu)
+        } else {
+            Bundle::ONE
+        }
+    }
 }
 
 /// What sends, and its surroundings.
@@ -99,7 +121,7 @@ impl RecvHalf {
             RecvService::Connected(..) => self
                 .route
                 .as_ref()
-                .is_some_and(|route| route.ends == packet),
+                .is_some_and(|route| route.ends() == packet),
             RecvService::Datagram(_) => true,
         }
     }

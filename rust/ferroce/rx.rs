@@ -14,6 +14,7 @@ use rdma::net::{
     is_multicast, Datagram, HeldPacket, IpHeader, NetDevice, PacketQueue, Receiver, RxPacket,
 };
 use rdma::table::IdTable;
+use rdma::work::is_cpu_wanted;
 use roce::event::Event;
 use roce::icrc::{self, MaskedHeaders, REST_BYTES};
 use roce::num::Qpn;
@@ -63,12 +64,18 @@ impl Receiver for Ingress {
     }
 }
 
-/// Packets from an inbox that are handled at a time.
+/// Packets from an inbox that are handled at a time; so many in any case, if others want the CPU.
 const INBOX_PACKETS: usize = 64;
+const LEAST_PACKETS: usize = 8;
 
-/// Handles what another CPU has put aside for `qp`. Softirq context.
+/// Handles what another CPU has put aside for `qp`. Softirq context, or that of a work item.
 pub(crate) fn handle_inbox(qp: ArcBorrow<'_, Qp>) {
-    if handle_some(qp, &qp.inbox) {
+    if !handle_some(qp, &qp.inbox) {
+        return;
+    }
+    if is_cpu_wanted() {
+        schedule::go_on_with_inbox(qp);
+    } else {
         schedule::handle_inbox_on(qp, CpuId::current());
     }
 }
@@ -107,7 +114,15 @@ fn handle_some(qp: ArcBorrow<'_, Qp>, inbox: &Inbox) -> bool {
 
 /// Handles so many packets, or all. Returns whether there may be more.
 fn handle_up_to(most: usize, inbox: &Inbox, mut handle: impl FnMut(&HeldPacket)) -> bool {
-    (0..most).all(|_| inbox.handle_next(&mut handle))
+    for handled in 0..most {
+        if handled >= LEAST_PACKETS && is_cpu_wanted() {
+            return true;
+        }
+        if !inbox.handle_next(&mut handle) {
+            return false;
+        }
+    }
+    true
 }
 
 /// Handles one of them, and what it leads to. Softirq context.
@@ -170,8 +185,12 @@ pub(crate) fn pass(device: &Device, mut own: PacketQueue) -> Result<(), Counter>
     Ok(())
 }
 
-fn parse(datagram: &Datagram, first: &[u8]) -> Result<Packet, Counter> {
-    wire::parse(first, datagram.payload_len()).map_err(|error| Counter::from(error.event()))
+/// `first` are its first bytes, all its headers at least.
+pub(crate) fn parse(datagram: &Datagram, first: &[u8]) -> Result<Packet, Counter> {
+    let mut packet =
+        wire::parse(first, datagram.payload_len()).map_err(|error| Counter::from(error.event()))?;
+    packet.psns = datagram.psns();
+    Ok(packet)
 }
 
 /// Hands a packet to its queue pair, or those of its group.

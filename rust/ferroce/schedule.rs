@@ -19,6 +19,7 @@ use kernel::workqueue::WorkItem;
 use rdma::net::{CreditWaker, HeldPacket, Path};
 use rdma::sync::{may_disable_bh, BhDisabled};
 use rdma::timer::{now_ns, TimerCallback};
+use rdma::work::{give_way, is_cpu_wanted, Queue};
 use roce::abi::Poster;
 use roce::event::AsyncEvent;
 use roce::host::{Fault, Flush, Handled};
@@ -26,7 +27,7 @@ use roce::qp::State;
 use roce::recv::RecvState;
 use roce::send::{Blocked, SendState};
 use roce::time::Instant;
-use roce::wire::{self, Packet, MAX_HEADER};
+use roce::wire::{Packet, MAX_HEADER};
 
 use crate::ah::{Ah, Found};
 use crate::cq::Cq;
@@ -59,6 +60,14 @@ fn run_bytes(path: &Path) -> u32 {
     } else {
         RUN_BYTES
     }
+}
+
+/// Bytes that a run may have in any case, if others want the CPU: a train.
+const SHORT_RUN_BYTES: u32 = 60 << 10;
+
+/// Whether a run of a half is over that has sent so many bytes, of at most `most`.
+fn is_over(bytes: u32, most: u32) -> bool {
+    bytes >= most || (bytes >= SHORT_RUN_BYTES && is_cpu_wanted())
 }
 
 /// How often a queue pair in ERR looks for receives that were posted since: posting one makes no
@@ -134,9 +143,20 @@ pub(crate) fn doorbell(qp: ArcBorrow<'_, Qp>) -> Result {
 }
 
 /// Leaves it to a work item on `cpu` to send.
+///
 fn run_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
-    let queue = &qp.fixed.device.queues.placed_streams;
+    let queue = placed(&qp, &qp.fixed.send_cq);
     let _ = queue.enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into());
+}
+
+/// The queue for work on one CPU for the owner of `cq`: beside one who polls, whom the scheduler would
+/// have share the CPU, it goes first.
+fn placed<'q>(qp: &'q Qp, cq: &Cq) -> &'q Queue {
+    let queues = &qp.fixed.device.queues;
+    match cq.has_sleeper() {
+        true => &queues.ordered_runs,
+        false => &queues.placed_streams,
+    }
 }
 
 /// Leaves it to a work item to send, so that who posts goes on posting; or to the timer.
@@ -144,7 +164,11 @@ fn run_beside(qp: ArcBorrow<'_, Qp>) {
     match qp.stream.place() {
         Place::On(cpu) => run_on(qp, cpu),
         Place::Anywhere => {
-            let streams = &qp.fixed.device.queues.streams;
+            let queues = &qp.fixed.device.queues;
+            let streams = match qp.fixed.send_cq.has_sleeper() {
+                true => &queues.runs,
+                false => &queues.streams,
+            };
             let _ = streams.enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
         }
         Place::Here => run_send(qp, |_, _| {}),
@@ -180,7 +204,7 @@ pub(crate) fn handle_response(
     run_send_at(qp, qp.inbox.origin(), |half, findings| {
         let stats = &qp.fixed.device.stats;
         // Rules: VAL-5
-        if half.route.as_ref().map(|route| route.ends) != Some(ends) {
+        if half.route.as_ref().map(Route::ends) != Some(ends) {
             stats.count(Counter::BadSource);
             return;
         }
@@ -310,6 +334,12 @@ fn request(
 pub(crate) fn handle_inbox_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     let queue = &qp.fixed.device.queues.replies;
     let _ = queue.enqueue_on::<Arc<Qp>, { work::INBOX }>(cpu, qp.into());
+}
+
+/// Has this CPU go on handling what was put aside for it, in turn with processes.
+pub(crate) fn go_on_with_inbox(qp: ArcBorrow<'_, Qp>) {
+    let queue = placed(&qp, &qp.fixed.recv_cq);
+    let _ = queue.enqueue_on::<Arc<Qp>, { work::INBOX }>(CpuId::current(), qp.into());
 }
 
 /// Has `cpu` handle what its own device answers. Softirq context.
@@ -489,7 +519,7 @@ fn send_requests(
     let stats = host.common.stats;
     let (mut bytes, most) = (0, run_bytes(&route.path));
     for _ in 0..RUN_PACKETS {
-        if bytes >= most {
+        if is_over(bytes, most) {
             break;
         }
         if !credit.is_available() {
@@ -659,7 +689,7 @@ fn send_replies(
     let stats = host.common.stats;
     let (mut bytes, most) = (0, run_bytes(&route.path));
     for _ in 0..RUN_PACKETS {
-        if bytes >= most {
+        if is_over(bytes, most) {
             break;
         }
         if !credit.is_available() {
@@ -762,7 +792,7 @@ fn handle_held_responses(qp: &Qp, half: &mut SendHalf, findings: &mut Findings) 
 /// Runs `handle` on a packet that waited. It passed all checks when it arrived.
 fn with_held(held: &HeldPacket, handle: impl FnOnce(&Packet, Incoming<'_>) -> Handled) -> Handled {
     let mut header = [0; MAX_HEADER];
-    let Ok(packet) = wire::parse(held.peek(&mut header), held.payload_len()) else {
+    let Ok(packet) = rx::parse(held, held.peek(&mut header)) else {
         return Handled::Done;
     };
     let incoming = Incoming {
@@ -788,13 +818,15 @@ pub(crate) fn run_later(qp: ArcBorrow<'_, Qp>) {
 
 /// Finds out where the datagram goes that waits for that, if one does. May sleep.
 fn find_address(qp: &Qp) {
-    let wanted = qp.send.lock().send.vectors.take_wanted();
-    let Some(vector) = wanted else {
+    let take_wanted = |half: &mut SendHalf| half.send.vectors.as_mut()?.take_wanted();
+    let Some(vector) = take_wanted(&mut qp.send.lock()) else {
         return;
     };
     let fixed = &qp.fixed;
     let found = Found::new(vector, fixed.pd, fixed.qpn, &fixed.gids);
-    qp.send.lock().send.vectors.learn(found);
+    if let Some(vectors) = &mut qp.send.lock().send.vectors {
+        vectors.learn(found);
+    }
 }
 
 /// Tells the owners. No lock of ours is held.
@@ -834,6 +866,7 @@ impl WorkItem<{ work::RUN }> for Qp {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
+        give_way();
         let qp = this.as_arc_borrow();
         qp.stream.note_run();
         find_address(&qp);
@@ -858,6 +891,7 @@ impl WorkItem<{ work::INBOX }> for Qp {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
+        give_way();
         rx::handle_inbox(this.as_arc_borrow());
     }
 }

@@ -8,7 +8,7 @@ use kernel::sync::Arc;
 use rdma::qp::QpType;
 use rdma::slots::Slots as Storage;
 use roce::host::{Flush, Handled};
-use roce::num::{Psn, Qpn};
+use roce::num::{Bundle, Psn, Qpn};
 use roce::opcode::{Connection, Transport};
 use roce::qp::Attributes;
 use roce::recv::{RecvReport, RecvState, Replay, Responder};
@@ -130,10 +130,10 @@ impl SendService {
         }
     }
 
-    pub(crate) fn start(&mut self, attributes: &Attributes) {
+    pub(crate) fn start(&mut self, attributes: &Attributes, bundle: Bundle) {
         match self {
             Self::Connected(connection, requester) => {
-                requester.start(attributes.send_config(*connection));
+                requester.start(attributes.send_config(*connection, bundle));
             }
             Self::Datagram(sender) => {
                 sender.start(attributes.datagram_config(), attributes.sq_psn);
@@ -141,9 +141,9 @@ impl SendService {
         }
     }
 
-    pub(crate) fn modify(&mut self, attributes: &Attributes) {
+    pub(crate) fn modify(&mut self, attributes: &Attributes, bundle: Bundle) {
         match self {
-            Self::Connected(_, requester) => requester.modify(attributes.send_update()),
+            Self::Connected(_, requester) => requester.modify(attributes.send_update(bundle)),
             Self::Datagram(sender) => sender.modify(attributes.datagram_config()),
         }
     }
@@ -255,10 +255,10 @@ impl RecvService {
         }
     }
 
-    pub(crate) fn start(&mut self, attributes: &Attributes) {
+    pub(crate) fn start(&mut self, attributes: &Attributes, bundle: Bundle) {
         match self {
             Self::Connected(connection, responder) => {
-                responder.start(attributes.recv_config(*connection));
+                responder.start(attributes.recv_config(*connection, bundle));
             }
             Self::Datagram(receiver) => receiver.start(attributes.datagram_config()),
         }
@@ -270,9 +270,9 @@ impl RecvService {
         }
     }
 
-    pub(crate) fn modify(&mut self, attributes: &Attributes) {
+    pub(crate) fn modify(&mut self, attributes: &Attributes, bundle: Bundle) {
         match self {
-            Self::Connected(_, responder) => responder.modify(attributes.recv_update()),
+            Self::Connected(_, responder) => responder.modify(attributes.recv_update(bundle)),
             Self::Datagram(receiver) => receiver.modify(attributes.datagram_config()),
         }
     }

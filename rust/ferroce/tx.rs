@@ -28,6 +28,7 @@ pub(crate) fn send<P: Memory>(
 ) -> Result<(), Miss> {
     let header = transmit.header.as_bytes();
     let payload_len = transmit.source.len() as usize;
+    let psns = transmit.psns;
     let Ok(mut frame) = path.frame(credit, header, payload_len, transmit.pad) else {
         stats.count(Counter::SendError);
         return Ok(());
@@ -35,7 +36,7 @@ pub(crate) fn send<P: Memory>(
     if let Source::Bytes { memory, at, len } = transmit.source {
         memory.gather(at, len, &mut frame)?;
     }
-    if frame.send().is_err() {
+    if frame.send(psns).is_err() {
         stats.count(Counter::SendError);
     }
     Ok(())

@@ -18,6 +18,24 @@ use kernel::{bindings, workqueue};
 
 use crate::module::Hold;
 
+/// Whether the scheduler has something else for this CPU to do: who has worked for a while, and has
+/// more, had better stop, and go on where others have their turn. Any context.
+#[inline]
+pub fn is_cpu_wanted() -> bool {
+    // SAFETY: Callable in any context.
+    unsafe { rdma_bindings::is_cpu_wanted() }
+}
+
+/// Has others have their turn, if the scheduler wants that. For work items, with nothing held; does
+/// nothing in a bottom half.
+///
+/// A kernel that is preempted lazily has a thread run until the next tick otherwise, however many work
+/// items that are.
+pub fn give_way() {
+    // SAFETY: By who calls it nothing is held.
+    unsafe { rdma_bindings::give_way() };
+}
+
 /// How a [`Queue`] runs its items.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flags(u32);

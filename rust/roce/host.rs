@@ -290,6 +290,8 @@ pub struct Transmit<'a, P> {
     pub pad: u8,
     /// The packet's number, by which to report that `source` cannot be read.
     pub psn: Psn,
+    /// The PSNs that it stands for: more than 1 only of a [bundle](crate::num::Bundle).
+    pub psns: u32,
 }
 
 impl<P> Transmit<'_, P> {

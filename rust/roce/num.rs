@@ -272,3 +272,38 @@ impl Mtu {
         }
     }
 }
+
+/// How many consecutive PSNs of one message a packet stands for at most.
+///
+/// On a wire that is one. What never leaves a machine may have more, so that there is less to do for
+/// them: such a packet has the payload of all of them, the PSN of the first, and is the first, a
+/// middle or the last packet of its message as they are together. It says [how
+/// many](crate::wire::Packet::psns) it stands for by other means than its headers, which is how one
+/// from a wire is never taken for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bundle(u32);
+
+impl Bundle {
+    /// What there is on wires.
+    pub const ONE: Self = Self(1);
+
+    /// As many as have `bytes` of payload at most, but one at least.
+    pub const fn within(bytes: u32, mtu: Mtu) -> Self {
+        match bytes.wrapping_div(mtu.bytes()) {
+            0 => Self::ONE,
+            psns => Self(psns),
+        }
+    }
+
+    /// Bytes of payload.
+    #[inline]
+    pub const fn bytes(self, mtu: Mtu) -> u32 {
+        self.0.wrapping_mul(mtu.bytes())
+    }
+
+    /// How many it is.
+    #[inline]
+    pub const fn psns(self) -> u32 {
+        self.0
+    }
+}

@@ -57,6 +57,9 @@ pub struct Packet {
     pub body: Body,
     /// Bytes of payload, without pad and ICRC.
     pub payload_len: u32,
+    /// The PSNs that it stands for, from the BTH's on: 1 of any packet from a wire, and more of a
+    /// [bundle](crate::num::Bundle). Whoever knows that a packet is one says so here.
+    pub psns: u32,
 }
 
 /// What a packet is, with the extension headers of its opcode.
@@ -184,6 +187,7 @@ pub fn parse(header: &[u8], udp_payload_len: u32) -> Result<Packet, ParseError> 
         bth,
         body,
         payload_len,
+        psns: 1,
     })
 }
 

@@ -22,18 +22,18 @@ use rdma::udata::Udata;
 use rdma::upcall::QpUpcall;
 use roce::abi::{recv_wqe, send_wqe, sge, Poster, Ring, SendLimits};
 use roce::limits::{MAX_INLINE_BYTES, MAX_SGE, MAX_WINDOW_REQUESTS};
-use roce::num::Qpn;
+use roce::num::{Bundle, Qpn};
 use roce::qp::{Mask, State};
 use roce::recv::{RecvState, Replay};
-use roce::send::SendState;
+use roce::send::{SendState, Slot};
 
 use super::{post, Verbs};
 use crate::ah::Vectors;
 use crate::device::{MAX_QP_WR, PORT};
 use crate::host::{Findings, OwnReceives, Receives, RecvQueue, SendQueue, Spare};
-use crate::memory::Segment;
+use crate::memory::{Payload, Segment};
 use crate::paging::Waiting;
-use crate::qp::{Ends, Fixed, Qp, RecvHalf, Route, SendHalf};
+use crate::qp::{Fixed, Qp, RecvHalf, Route, SendHalf};
 use crate::queue::{PostQueue, WorkQueue};
 use crate::schedule;
 use crate::service::{RecvService, SendService, Service};
@@ -150,7 +150,7 @@ pub(super) fn create(
             limits: send_limits(&init.caps, owner),
             scratch: storage(send_shape.slot_bytes() as u32)?,
             spare: Spare::default(),
-            vectors: Vectors::default(),
+            vectors: vectors(service)?,
         },
         deferred: false,
         waiting: Waiting::default(),
@@ -275,14 +275,25 @@ fn respond(udata: &mut Udata<'_>, send: &SharedRing, recv: Option<&SharedRing>) 
     udata.respond(&response)
 }
 
+/// Where datagrams go without an address handle; nothing, of a connection.
+fn vectors(service: Service) -> Result<Option<KBox<Vectors>>> {
+    Ok(match service {
+        Service::Connection(_) => None,
+        Service::Datagram | Service::Gsi => {
+            Some(KBox::new(Vectors::default(), GFP_KERNEL_ACCOUNT)?)
+        }
+    })
+}
+
 /// Room for `count` things of the protocol's, charged to the process.
 fn storage<T: Default>(count: u32) -> Result<Slots<T>> {
     Slots::new(count as usize, GFP_KERNEL_ACCOUNT)
 }
 
 /// Requests of a process that there is room for at first: most queue pairs of many never have more
-/// under way.
-const FIRST_WINDOW: u32 = 16;
+/// under way. They take two KiB.
+const FIRST_WINDOW: u32 = 12;
+const _: () = assert!(FIRST_WINDOW as usize * size_of::<Slot<Payload>>() <= 2048);
 
 /// How many times as much room there is next.
 const WIDER: usize = 4;
@@ -451,13 +462,9 @@ impl Handle {
 
     // Rules: ENC-14
     fn route(&self, av: &AhAttr<'_>, info: &AhInfo, dest: Qpn) -> Result<Route> {
-        let ends = Ends {
-            ours: av.sgid(),
-            theirs: info.dgid,
-        };
         let flow = Flow {
-            local: ends.ours,
-            remote: ends.theirs,
+            local: av.sgid(),
+            remote: info.dgid,
             traffic_class: info.traffic_class,
             hop_limit: info.hop_limit,
             flow_label: info.flow_label,
@@ -465,7 +472,7 @@ impl Handle {
             mac: (info.dmac != [0; 6]).then_some(info.dmac),
         };
         let path = Path::new(&*av.netdev()?, flow)?.keep_own();
-        Ok(Route { ends, path })
+        Ok(Route { path })
     }
 
     /// Makes the change, which cannot fail any more.
@@ -492,31 +499,37 @@ impl Handle {
     fn change_halves(&self, current: State, new: &Settings, prepared: Prepared) {
         let qp = &self.qp;
         let (send_route, recv_route) = prepared.routes.unzip();
+        let bundle = |route: &Option<Route>| match route {
+            Some(route) => route.bundle(new.attributes.path_mtu),
+            None => Bundle::ONE,
+        };
         {
             let mut half = qp.recv.lock();
             half.route = recv_route.or(half.route.take());
+            let bundle = bundle(&half.route);
             if let Some(replay) = prepared.replay {
                 half.service.set_replay(replay);
             }
             match (current, new.state) {
-                (State::Init, State::Rtr) => half.service.start(&new.attributes),
+                (State::Init, State::Rtr) => half.service.start(&new.attributes, bundle),
                 (State::Rtr, State::Rts) => half.service.set_established(),
                 _ => {}
             }
-            half.service.modify(&new.attributes);
+            half.service.modify(&new.attributes, bundle);
         }
         let mut half = qp.send.lock();
         half.route = send_route.or(half.route.take());
+        let bundle = bundle(&half.route);
         match (current, new.state) {
             (State::Rtr, State::Rts) => {
                 // Posting before was refused, though the provider left it in the ring.
                 half.send.queue.reset();
-                half.service.start(&new.attributes);
+                half.service.start(&new.attributes, bundle);
             }
             (State::Sqd | State::Sqe, State::Rts) => half.service.resume(),
             _ => {}
         }
-        half.service.modify(&new.attributes);
+        half.service.modify(&new.attributes, bundle);
     }
 
     /// To RESET: forgets everything.
@@ -533,7 +546,9 @@ impl Handle {
             });
             half.send.queue.reset();
             half.route = None;
-            half.send.vectors.forget();
+            if let Some(vectors) = &mut half.send.vectors {
+                vectors.forget();
+            }
             half.deferred = false;
             half.waiting.clear();
         }

@@ -16,7 +16,8 @@ use roce::icrc::{MaskedHeaders, UDP_BYTES};
 
 use crate::crc;
 use crate::net::packet::{Datagram, HeldPacket};
-use crate::net::path::{Exit, Headers, Path};
+use crate::net::path::{Exit, Headers, Path, Waiting};
+use crate::net::pool::PAGES_BYTES;
 use crate::net::train::Train;
 use crate::net::{on_link, Credit};
 use crate::pages::{Backing, Pages};
@@ -29,6 +30,8 @@ const ICRC_BYTES: usize = 4;
 /// than several of them need. Where a train is taken apart behind them, the kernel puts them in front
 /// of each of its frames, and does not look whether there is room.
 const TUNNEL_BYTES: u32 = 512;
+/// The most payload of a frame that leaves this module, or is in one buffer.
+const LARGEST_PAYLOAD: usize = 4096;
 /// What IPv4 can carry, header included.
 pub(super) const MAX_IP_BYTES: usize = 0xffff;
 
@@ -51,7 +54,9 @@ pub(super) enum Fate {
 ///
 /// # Invariants
 ///
-/// - `skb` is ours alone. Its data is linear and as long as `icrc_at` and an ICRC.
+/// - `skb` is ours alone. Its data is as long as `icrc_at` and an ICRC, and linear up to `linear`; behind
+///   that it has pieces of `PAGES_BYTES`, and one of the rest.
+/// - `linear` is there and all data, or where the payload begins.
 /// - `filled <= payload_end <= icrc_at`; all bytes before `filled` are written.
 /// - The route of `exit`, if it has one, is valid as long as `path` is borrowed.
 pub struct Frame<'p> {
@@ -59,6 +64,7 @@ pub struct Frame<'p> {
     credit: &'p Arc<Credit>,
     exit: Exit,
     skb: Skb,
+    linear: usize,
     filled: usize,
     payload_end: usize,
     icrc_at: usize,
@@ -92,7 +98,7 @@ impl<'p> Frame<'p> {
         }
 
         let headroom = match &exit {
-            _ if path.own.is_some() => 0,
+            _ if path.keeps_own() => 0,
             Exit::Routed(dst) => {
                 let _rcu = rcu::read_lock();
                 // SAFETY: The route is valid, and this is a read side.
@@ -101,15 +107,25 @@ impl<'p> Frame<'p> {
             }
             Exit::OnLink(dev, _) => dev.headroom(),
         };
+        let is_large = payload_len > LARGEST_PAYLOAD;
+        let linear = if is_large { headers_end } else { len };
         // CAST: `len` is below 64 KiB.
-        let skb = Skb(path.buffers.skb(headroom, len as u32)?);
-        // INVARIANT: Made just now, with `len` bytes of linear data; the transport's headers are
-        // written below, those in front by `seal`.
+        let skb = Skb(path.buffers.skb(headroom, linear as u32)?);
+        if is_large {
+            if !path.keeps_own() {
+                return Err(EINVAL);
+            }
+            // SAFETY: The skb is ours, and was made there just now.
+            unsafe { path.buffers.extend(skb.0, len.wrapping_sub(linear)) }?;
+        }
+        // INVARIANT: Made just now, with `len` bytes of data; the transport's headers are written
+        // below, those in front by `seal`.
         let frame = Self {
             path,
             credit,
             exit,
             skb,
+            linear,
             filled: headers_end,
             payload_end,
             icrc_at,
@@ -125,7 +141,7 @@ impl<'p> Frame<'p> {
     ///
     /// # Safety
     ///
-    /// `offset` must be within the data.
+    /// `offset` must be within the linear data.
     #[inline]
     unsafe fn at(&self, offset: usize) -> *mut u8 {
         // SAFETY: By the safety requirements.
@@ -144,6 +160,50 @@ impl<'p> Frame<'p> {
         }
     }
 
+    /// Where the next bytes of the data go, and how many in a row.
+    ///
+    /// # Safety
+    ///
+    /// `filled` must be within the data.
+    #[inline]
+    unsafe fn room(&self) -> (*mut u8, usize) {
+        let Some(behind) = self.filled.checked_sub(self.linear) else {
+            // SAFETY: By the safety requirements, and before the end of the linear data.
+            let to = unsafe { self.at(self.filled) };
+            return (to, self.linear.wrapping_sub(self.filled));
+        };
+        // CAST: There are few pieces.
+        let (piece, offset) = ((behind / PAGES_BYTES) as u32, behind % PAGES_BYTES);
+        // SAFETY: By the type invariants there is this piece, with more bytes than `offset`.
+        let to = unsafe {
+            bindings::skb_piece(self.skb.as_ptr(), piece)
+                .cast::<u8>()
+                .add(offset)
+        };
+        (to, PAGES_BYTES.wrapping_sub(offset))
+    }
+
+    /// Appends bytes to the data.
+    ///
+    /// # Safety
+    ///
+    /// `from` must be valid for reads of `len` bytes, which may change meanwhile, and there must be room
+    /// for as many before the end of the data.
+    #[inline]
+    unsafe fn append(&mut self, from: *const u8, len: usize) {
+        let mut done = 0usize;
+        while done < len {
+            // SAFETY: By the safety requirements there is room for more.
+            unsafe {
+                let (to, room) = self.room();
+                let run = room.min(len.wrapping_sub(done));
+                bindings::copy_shared(to.cast(), from.add(done).cast(), run);
+                done = done.wrapping_add(run);
+                self.filled = self.filled.wrapping_add(run);
+            }
+        }
+    }
+
     /// Appends `bytes` to the payload.
     ///
     /// # Errors
@@ -152,8 +212,7 @@ impl<'p> Frame<'p> {
     pub fn push(&mut self, bytes: &[u8]) -> Result {
         self.check(bytes.len())?;
         // SAFETY: There is room for as many bytes before the payload's end.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(self.filled), bytes.len()) };
-        self.filled = self.filled.wrapping_add(bytes.len());
+        unsafe { self.append(bytes.as_ptr(), bytes.len()) };
         Ok(())
     }
 
@@ -167,28 +226,25 @@ impl<'p> Frame<'p> {
     /// `memory`; `EAGAIN` when some of it is absent.
     pub fn push_memory(&mut self, memory: &Backing, at: u64, len: usize) -> Result {
         self.check(len)?;
-        // SAFETY: The payload starts within the data, and `filled` is not past its end.
-        let mut to = unsafe { self.at(self.filled) };
         memory.read_chunks(at, len, |chunk, chunk_len| {
             // SAFETY: The chunk is valid for reads of `chunk_len`, and all chunks make up `len`
-            // bytes, for which there is room. The copy stands that the chunk changes meanwhile.
-            unsafe {
-                bindings::copy_shared(to.cast(), chunk.cast(), chunk_len);
-                to = to.add(chunk_len);
-            }
+            // bytes, for which there is room.
+            unsafe { self.append(chunk, chunk_len) };
             Ok(())
-        })?;
-        self.filled = self.filled.wrapping_add(len);
-        Ok(())
+        })
     }
 
-    /// Sends it, at the latest when its path is [flushed](Path::flush).
+    /// Sends it, at the latest when its path is [flushed](Path::flush). Who takes it is told that it
+    /// stands for `psns` packets.
     ///
     /// # Errors
     ///
-    /// `EINVAL` when it lacks payload that was announced; it is dropped then.
-    pub fn send(mut self) -> Result {
-        if self.filled != self.payload_end {
+    /// `EINVAL` when it lacks payload that was announced, or stands for anything but itself and is to
+    /// leave this module; it is dropped then.
+    pub fn send(mut self, psns: u32) -> Result {
+        let is_own = self.path.keeps_own();
+        let psns = u16::try_from(psns).map_err(|_| EINVAL)?;
+        if self.filled != self.payload_end || (psns != 1 && !is_own) {
             return Err(EINVAL);
         }
         let below = self.path.headers.bytes();
@@ -209,19 +265,20 @@ impl<'p> Frame<'p> {
             // CAST: An IP header is short.
             bindings::skb_set_transport_header(skb.as_ptr(), path.headers.ip_bytes() as i32);
         }
-        if path.own.is_some() {
+        let train = match &mut path.waiting {
             // SAFETY: A whole packet with the headers of this path, with neither owner nor
             // destructor.
-            return unsafe { path.keep(skb, size, credit) };
-        }
-        match &mut path.train {
+            Waiting::Own(_) => return unsafe { path.keep(skb, size, psns, credit) },
+            Waiting::Train(train) => train,
+        };
+        match train {
             // SAFETY: A whole packet with the headers of this path, as all of them.
             Some(train) => unsafe { train.append(skb, size) },
             None => {
                 // SAFETY: The skb is ours alone and has neither owner nor destructor yet.
                 unsafe { bindings::skb_set_flow(skb.as_ptr(), path.hash, path.priority) };
                 // SAFETY: As above; it is linear. The path keeps the train, and its route till then.
-                path.train = Some(unsafe { Train::new(exit, skb, size) });
+                *train = Some(unsafe { Train::new(exit, skb, size) });
             }
         }
         Ok(())
@@ -246,7 +303,7 @@ impl<'p> Frame<'p> {
             ptr::copy_nonoverlapping(from.cast_const(), bth.as_mut_ptr(), BTH_BYTES);
         }
 
-        let is_own = self.path.own.is_some();
+        let is_own = self.path.keeps_own();
         match self.path.headers {
             Headers::V4(mut ip) => {
                 [ip[2], ip[3]] = ip_len.to_be_bytes();
@@ -306,11 +363,14 @@ impl Frame<'_> {
     /// As [`finish`](Self::finish), for who trusts what never leaves the module: zeros are the ICRC.
     #[inline]
     fn finish_own<const N: usize>(&mut self, ip: &[u8; N], udp: &[u8; UDP_BYTES]) {
+        const ZEROS: [u8; 3 + ICRC_BYTES] = [0; 3 + ICRC_BYTES];
+
         let end = self.icrc_at.wrapping_add(ICRC_BYTES);
-        // SAFETY: The headers are within the data, and so is all from the payload's end on.
+        let rest = end.wrapping_sub(self.payload_end).min(ZEROS.len());
+        // SAFETY: The headers are within the linear data, and all that is not written yet is from the
+        // payload's end to that of the data.
         unsafe {
-            let rest = end.wrapping_sub(self.payload_end);
-            ptr::write_bytes(self.at(self.payload_end), 0, rest);
+            self.append(ZEROS.as_ptr(), rest);
             ptr::copy_nonoverlapping(ip.as_ptr(), self.at(0), N);
             ptr::copy_nonoverlapping(udp.as_ptr(), self.at(N), UDP_BYTES);
         }
@@ -353,14 +413,14 @@ impl Path {
     ///
     /// `skb` must be a whole packet with the headers of this path, its network header set, and with
     /// neither owner nor destructor.
-    unsafe fn keep(&mut self, skb: Skb, size: u32, credit: &Arc<Credit>) -> Result {
-        let Some(own) = &mut self.own else {
+    unsafe fn keep(&mut self, skb: Skb, size: u32, psns: u16, credit: &Arc<Credit>) -> Result {
+        let Waiting::Own(own) = &mut self.waiting else {
             return Err(EINVAL);
         };
         let skb = skb.into_inner();
         // SAFETY: The skb is ours. CAST: An IP header is short.
         unsafe {
-            credit.charge(skb.as_ptr(), 1);
+            credit.charge(skb.as_ptr(), psns.into());
             kernel::bindings::skb_pull(skb.as_ptr(), self.headers.ip_bytes() as u32);
         }
         // INVARIANT: The UDP header is in front now, as long as it says, and the IP header before it.
@@ -369,6 +429,7 @@ impl Path {
             payload_len: size,
             is_ipv6: matches!(self.headers, Headers::V6(_)),
             is_own: true,
+            psns,
         });
         own.push(packet).map_err(|_| ENOMEM)?;
         self.count_sent(1, size);

@@ -42,6 +42,7 @@ pub struct Datagram {
     pub(super) payload_len: u32,
     pub(super) is_ipv6: bool,
     pub(super) is_own: bool,
+    pub(super) psns: u16,
 }
 
 /// A [`Datagram`] as it is received, in softirq context.
@@ -96,6 +97,7 @@ impl<'a> RxPacket<'a> {
                 payload_len: 0,
                 is_ipv6: false,
                 is_own: false,
+                psns: 1,
             },
             dev,
             context,
@@ -230,6 +232,13 @@ impl Datagram {
     #[inline]
     pub fn is_own(&self) -> bool {
         self.is_own
+    }
+
+    /// The packets that it stands for: more than one only if it [never left this
+    /// module](Self::is_own), as was said when it was [sent](crate::net::Frame::send).
+    #[inline]
+    pub fn psns(&self) -> u32 {
+        self.psns.into()
     }
 
     /// Its IP header.

@@ -77,11 +77,16 @@ pub struct Path {
     pub(super) hash: u32,
     pub(super) priority: u32,
     way: Option<Way>,
-    /// Frames that wait for the next; by the route of `way`, which stays until they are sent.
-    pub(super) train: Option<Train>,
-    /// Frames that go to ourselves, of a path that keeps them.
-    pub(super) own: Option<PacketQueue>,
+    pub(super) waiting: Waiting,
     tally: Tally,
+}
+
+/// Frames that wait to go together.
+pub(super) enum Waiting {
+    /// For the next, if there are any; by the route of `way`, which stays until they are sent.
+    Train(Option<Train>),
+    /// To be taken, of a path that keeps those that go to ourselves.
+    Own(PacketQueue),
 }
 
 /// What became of frames.
@@ -219,8 +224,7 @@ impl Path {
             // SAFETY: A table lookup.
             priority: unsafe { bindings::tos_to_priority(flow.traffic_class) },
             way: None,
-            train: None,
-            own: None,
+            waiting: Waiting::Train(None),
             tally: Tally::default(),
         })
     }
@@ -230,7 +234,7 @@ impl Path {
     /// way as for other frames, so that an address that is gone leads nowhere.
     pub fn keep_own(mut self) -> Self {
         if self.flow.local == self.flow.remote {
-            self.own = Some(PacketQueue::new());
+            self.waiting = Waiting::Own(PacketQueue::new());
         }
         self
     }
@@ -238,14 +242,16 @@ impl Path {
     /// Whether it keeps frames.
     #[inline]
     pub fn keeps_own(&self) -> bool {
-        self.own.is_some()
+        matches!(self.waiting, Waiting::Own(_))
     }
 
     /// The frames that were kept since, in order; none if there are none.
     #[inline]
     pub fn take_own(&mut self) -> Option<PacketQueue> {
-        let own = self.own.as_mut().filter(|own| !own.is_empty())?;
-        Some(core::mem::take(own))
+        match &mut self.waiting {
+            Waiting::Own(own) if !own.is_empty() => Some(core::mem::take(own)),
+            _ => None,
+        }
     }
 
     #[inline]
@@ -300,7 +306,10 @@ impl Path {
     /// before it lets go of the path. Process and softirq context; does not sleep.
     #[inline]
     pub fn flush(&mut self, credit: &Arc<Credit>) {
-        let Some(train) = self.train.take() else {
+        let Waiting::Train(train) = &mut self.waiting else {
+            return;
+        };
+        let Some(train) = train.take() else {
             return;
         };
         let frames = train.frames();
@@ -315,13 +324,13 @@ impl Path {
     /// Sends those that wait if it cannot go with them.
     #[inline]
     pub(super) fn number_for(&mut self, size: u32, credit: &Arc<Credit>) -> u16 {
-        match &self.train {
-            Some(train) if train.takes(size) => train.next(),
-            Some(_) => {
+        match &self.waiting {
+            Waiting::Train(Some(train)) if train.takes(size) => train.next(),
+            Waiting::Train(Some(_)) => {
                 self.flush(credit);
                 0
             }
-            None => 0,
+            Waiting::Train(None) | Waiting::Own(_) => 0,
         }
     }
 

@@ -25,8 +25,11 @@ use crate::work::Background;
 
 /// Pages that buffers are cut from: the largest path MTU has room in one, with the headers of all
 /// layers and the kernel's own data.
-const PAGES_BYTES: usize = if PAGE_SIZE < 8192 { 8192 } else { PAGE_SIZE };
+pub(super) const PAGES_BYTES: usize = if PAGE_SIZE < 8192 { 8192 } else { PAGE_SIZE };
 const ORDER: u32 = (PAGES_BYTES / PAGE_SIZE).ilog2();
+
+/// Pieces of an skb: fewer than any kernel can be set up for.
+const MOST_PIECES: usize = 16;
 
 /// Pages that a pool keeps beside the few for its own CPU; they are allocated as they are needed.
 const KEPT: u32 = 128;
@@ -101,6 +104,42 @@ impl Buffers {
             bindings::skb_put(skb.as_ptr(), len);
         }
         Ok(skb)
+    }
+}
+
+impl Buffers {
+    /// Appends `len` bytes that are to be written to an skb of [`skb`](Self::skb), in pieces of
+    /// `PAGES_BYTES` and the rest. Process and softirq context.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`: it has some of them then; `EINVAL` if these are more than [`MOST_PIECES`].
+    ///
+    /// # Safety
+    ///
+    /// `skb` must be ours alone, come from here, and have no pieces yet.
+    pub(super) unsafe fn extend(&self, skb: NonNull<sk_buff>, len: usize) -> Result {
+        if len > MOST_PIECES * PAGES_BYTES {
+            return Err(EINVAL);
+        }
+        let _bh = BhDisabled::new();
+        let pool = self.0.by_cpu.get(CpuId::current().as_u32() as usize);
+        let pool = pool.and_then(Option::as_ref).ok_or(ENOMEM)?;
+        let pool = pool.lock();
+        let mut left = len;
+        while left > 0 {
+            let piece = left.min(PAGES_BYTES);
+            // CAST: It is no more than a page or two.
+            let mut size = piece as u32;
+            // SAFETY: As in `Pool::skb`.
+            let data = unsafe { bindings::page_pool_dev_alloc_va(pool.0.as_ptr(), &mut size) };
+            let data = NonNull::new(data).ok_or(ENOMEM)?;
+            // SAFETY: The buffer is ours, of as many bytes at least, and the skb has room for it. It is
+            // marked as one whose pages are a pool's.
+            unsafe { bindings::skb_attach(skb.as_ptr(), data.as_ptr(), piece as u32) };
+            left = left.wrapping_sub(piece);
+        }
+        Ok(())
     }
 }
 

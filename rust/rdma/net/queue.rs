@@ -48,6 +48,12 @@ impl PacketQueue {
     /// The most that all queues hold together, but for the first one of each.
     pub const MAX_OF_ALL: usize = 1 << 14;
 
+    /// How many wait in all queues.
+    #[inline]
+    pub fn len_of_all() -> usize {
+        HELD.load(Relaxed)
+    }
+
     /// An empty queue.
     pub const fn new() -> Self {
         Self {
@@ -162,12 +168,13 @@ impl HeldPacket {
             payload_len,
             is_ipv6,
             is_own,
+            psns,
         } = *self;
         core::mem::forget(self);
         // SAFETY: The skb was ours, as was its control block, which has room for a number.
         unsafe {
             let note = bindings::skb_cb(skb.as_ptr()).cast::<u64>();
-            let flags = u64::from(is_ipv6) | u64::from(is_own) << 1;
+            let flags = u64::from(is_ipv6) | u64::from(is_own) << 1 | u64::from(psns) << 2;
             note.write_unaligned(u64::from(payload_len) | flags << 32);
         }
         skb.as_ptr()
@@ -183,12 +190,14 @@ impl HeldPacket {
                 .cast::<u64>()
                 .read_unaligned()
         };
-        // INVARIANT: As they were. CAST: The lower half is the length.
+        // INVARIANT: As they were. CAST: The lower half is the length, and above the flags there is
+        // nothing else.
         Self(Datagram {
             skb,
             payload_len: note as u32,
             is_ipv6: note >> 32 & 1 != 0,
             is_own: note >> 33 & 1 != 0,
+            psns: (note >> 34) as u16,
         })
     }
 }

@@ -3,7 +3,7 @@
 //! The attributes of a queue pair.
 
 use crate::limits::MAX_RD_ATOMIC;
-use crate::num::{Mtu, Pkey, Psn, Qkey, Qpn};
+use crate::num::{Bundle, Mtu, Pkey, Psn, Qkey, Qpn};
 use crate::opcode::Connection;
 use crate::recv::{RecvConfig, RecvUpdate, RemoteAccess};
 use crate::send::{RetryCount, SendConfig, SendUpdate};
@@ -225,12 +225,13 @@ impl Attributes {
     }
 
     /// What the responder needs to start.
-    pub fn recv_config(&self, connection: Connection) -> RecvConfig {
+    pub fn recv_config(&self, connection: Connection, bundle: Bundle) -> RecvConfig {
         RecvConfig {
             connection,
             dest_qp: self.dest_qp,
             pkey: self.pkey,
             mtu: self.path_mtu,
+            bundle,
             rq_psn: self.rq_psn,
             max_dest_rd_atomic: self.max_dest_rd_atomic,
             min_rnr_timer: self.min_rnr_timer,
@@ -239,8 +240,9 @@ impl Attributes {
     }
 
     /// What may have changed for a responder that runs.
-    pub fn recv_update(&self) -> RecvUpdate {
+    pub fn recv_update(&self, bundle: Bundle) -> RecvUpdate {
         RecvUpdate {
+            bundle,
             pkey: self.pkey,
             max_dest_rd_atomic: self.max_dest_rd_atomic,
             min_rnr_timer: self.min_rnr_timer,
@@ -249,12 +251,13 @@ impl Attributes {
     }
 
     /// What the requester needs to start.
-    pub fn send_config(&self, connection: Connection) -> SendConfig {
+    pub fn send_config(&self, connection: Connection, bundle: Bundle) -> SendConfig {
         SendConfig {
             connection,
             dest_qp: self.dest_qp,
             pkey: self.pkey,
             mtu: self.path_mtu,
+            bundle,
             sq_psn: self.sq_psn,
             timeout: self.timeout,
             retry_cnt: self.retry_cnt,
@@ -264,8 +267,9 @@ impl Attributes {
     }
 
     /// What may have changed for a requester that runs.
-    pub fn send_update(&self) -> SendUpdate {
+    pub fn send_update(&self, bundle: Bundle) -> SendUpdate {
         SendUpdate {
+            bundle,
             pkey: self.pkey,
             timeout: self.timeout,
             retry_cnt: self.retry_cnt,

@@ -2,7 +2,7 @@
 
 //! The attributes of a responder.
 
-use crate::num::{Mtu, Pkey, Psn, Qpn};
+use crate::num::{Bundle, Mtu, Pkey, Psn, Qpn};
 use crate::opcode::Connection;
 use crate::time::RnrTimer;
 use crate::wr::Placement;
@@ -31,6 +31,8 @@ pub struct RecvConfig {
     pub pkey: Pkey,
     /// The path MTU.
     pub mtu: Mtu,
+    /// How much of a response one packet takes.
+    pub bundle: Bundle,
     /// The number of the first packet that it expects.
     pub rq_psn: Psn,
     /// READs and atomics of the peer that may be outstanding; with 0, none is taken.
@@ -52,6 +54,8 @@ pub struct RecvUpdate {
     pub pkey: Pkey,
     /// READs and atomics of the peer that may be outstanding.
     pub max_dest_rd_atomic: u8,
+    /// How much one packet takes, from the next one on.
+    pub bundle: Bundle,
 }
 
 impl RecvConfig {
@@ -63,6 +67,7 @@ impl RecvConfig {
             min_rnr_timer: update.min_rnr_timer,
             access: update.access,
             pkey: update.pkey,
+            bundle: update.bundle,
             max_dest_rd_atomic: update.max_dest_rd_atomic,
             ..self
         }

@@ -65,7 +65,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         end: SendEnd,
         host: &mut H,
     ) -> Result<(), Refusal> {
-        check_length(position, packet.payload_len, self.flow.config.mtu)?;
+        check_length(position, packet, self.flow.config.mtu)?;
         if position.starts() {
             self.flow.between_messages()?;
             // Rules: ORD-3, RSP-18
@@ -123,7 +123,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         reth: &Reth,
         host: &mut H,
     ) -> Result<(), Refusal> {
-        check_length(Position::First, packet.payload_len, self.flow.config.mtu)?;
+        check_length(Position::First, packet, self.flow.config.mtu)?;
         self.flow.between_messages()?;
         self.flow.may_write()?;
         // Rules: RSP-9
@@ -149,7 +149,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         imm: Option<Imm>,
         host: &mut H,
     ) -> Result<(), Refusal> {
-        check_length(position, packet.payload_len, self.flow.config.mtu)?;
+        check_length(position, packet, self.flow.config.mtu)?;
         // Rules: RSP-3
         let Message::Write {
             grant,
@@ -191,7 +191,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         imm: Option<Imm>,
         host: &mut H,
     ) -> Result<(), Refusal> {
-        check_length(Position::Only, packet.payload_len, self.flow.config.mtu)?;
+        check_length(Position::Only, packet, self.flow.config.mtu)?;
         self.flow.between_messages()?;
         // Rules: RSP-16
         self.flow.may_write()?;
@@ -469,8 +469,8 @@ impl<P, G> Flow<P, G> {
     /// Accounts for a packet of a SEND or WRITE that was carried out.
     // Rules: PSN-4
     fn executed<H: RecvHost>(&mut self, packet: &Packet, ends: bool, host: &mut H) {
-        self.acknowledge = self.expected;
-        self.expected = self.expected.next();
+        self.expected = self.expected.add(packet.psns);
+        self.acknowledge = self.expected.prev();
         if ends {
             // Rules: ACK-12
             self.msn = self.msn.next();
@@ -526,16 +526,17 @@ fn take_recv_for<H: RecvHost>(
     Ok(Some(ImmRecv { recv, imm }))
 }
 
-/// First and middle packets fill the MTU, a last one is not empty, and none is longer.
-fn check_length(position: Position, len: u32, mtu: Mtu) -> Result<(), Refusal> {
-    let mtu = mtu.bytes();
+/// First and middle packets fill the MTU, a last one is not empty, and none is longer; a bundle is as
+/// long as its packets.
+fn check_length(position: Position, packet: &Packet, mtu: Mtu) -> Result<(), Refusal> {
+    let len = packet.payload_len;
     let good = match position {
         // Rules: RSP-5
-        Position::First | Position::Middle => len == mtu,
+        Position::First | Position::Middle => len == mtu.bytes().saturating_mul(packet.psns),
         // Rules: RSP-6
-        Position::Last => 0 < len && len <= mtu,
+        Position::Last => 0 < len && mtu.packets(len) == packet.psns,
         // Rules: RSP-7
-        Position::Only => len <= mtu,
+        Position::Only => mtu.packets(len) == packet.psns,
     };
     if good {
         Ok(())

@@ -6,7 +6,7 @@
 use core::mem;
 use core::ops::DerefMut;
 
-use crate::num::{Msn, Mtu, Psn};
+use crate::num::{Bundle, Msn, Mtu, Psn};
 use crate::opcode::Position;
 use crate::wire::{AtomicEth, Request, Reth};
 
@@ -49,6 +49,8 @@ struct Reply<G> {
     base: u32,
     /// The response to send next.
     next: u32,
+    /// The one that was sent last.
+    last: u32,
     /// The response after the last.
     stop: u32,
     /// Bytes of the grant.
@@ -64,6 +66,7 @@ impl<G> Reply<G> {
             grant,
             base,
             next: base,
+            last: base,
             stop: base.wrapping_add(mtu.packets(length)),
             length,
             again,
@@ -322,9 +325,7 @@ impl<G, S: DerefMut<Target = [Replay<G>]>> Replays<G, S> {
     pub(super) fn unsend(&mut self) {
         let cursor = self.cursor;
         if let Some(reply) = self.get_mut(cursor).and_then(|kept| kept.reply.as_mut()) {
-            if reply.next != reply.base {
-                reply.next = reply.next.wrapping_sub(1);
-            }
+            reply.next = reply.last;
         }
     }
 
@@ -345,12 +346,13 @@ impl<G, S: DerefMut<Target = [Replay<G>]>> Replays<G, S> {
 
     /// The next response to send, if [there is one](Self::has_response).
     // Rules: RDA-1
-    pub(super) fn next_response(&mut self, mtu: Mtu) -> Option<Response<'_, G>> {
+    pub(super) fn next_response(&mut self, mtu: Mtu, bundle: Bundle) -> Option<Response<'_, G>> {
         let kept = self.get_mut(self.cursor)?;
         let (first, msn) = (kept.first, kept.msn);
         let reply = kept.reply.as_mut()?;
         let index = reply.next;
-        reply.next = index.wrapping_add(1);
+        reply.last = index;
+        reply.next = index.saturating_add(bundle.psns()).min(reply.stop);
         let at = index.wrapping_sub(reply.base).wrapping_mul(mtu.bytes());
         let answer = match kept.request {
             // Rules: DUP-10
@@ -364,7 +366,7 @@ impl<G, S: DerefMut<Target = [Replay<G>]>> Replays<G, S> {
             answer,
             grant: reply.grant.as_ref(),
             at,
-            len: reply.length.saturating_sub(at).min(mtu.bytes()),
+            len: reply.length.saturating_sub(at).min(bundle.bytes(mtu)),
         })
     }
 }

@@ -40,7 +40,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
             self.phase = Phase::Error;
         }
         let response = Response::Acknowledge(aeth);
-        Some(transmit(&config, psn, response, Source::Empty, 0))
+        Some(transmit(&config, psn, response, Source::Empty))
     }
 
     /// Says that the packet that [`poll_transmit`](Self::poll_transmit) returned last was not sent,
@@ -82,7 +82,7 @@ impl<'a, P, G, S: DerefMut<Target = [Replay<G>]>> Running<'a, P, G, S> {
     fn respond(self) -> Option<Transmit<'a, G>> {
         let Self { flow, replays, .. } = self;
         let config = &flow.config;
-        let response = replays.next_response(config.mtu)?;
+        let response = replays.next_response(config.mtu, config.bundle)?;
         let aeth = acknowledgement(response.msn);
         let body = match response.answer {
             Answer::Data(Position::First) => Response::ReadFirst(aeth),
@@ -101,8 +101,7 @@ impl<'a, P, G, S: DerefMut<Target = [Replay<G>]>> Running<'a, P, G, S> {
             },
             None => Source::Empty,
         };
-        let pad = (response.len.wrapping_neg() & 3) as u8;
-        Some(transmit(config, response.psn, body, source, pad))
+        Some(transmit(config, response.psn, body, source))
     }
 }
 
@@ -155,8 +154,8 @@ fn transmit<'a, G>(
     psn: Psn,
     response: Response,
     source: Source<'a, G>,
-    pad: u8,
 ) -> Transmit<'a, G> {
+    let pad = (source.len().wrapping_neg() & 3) as u8;
     let bth = Bth {
         transport: config.connection.transport(),
         solicited: false,
@@ -173,6 +172,7 @@ fn transmit<'a, G>(
     };
     Transmit {
         header: HeaderBytes::new(&bth, &Body::Response(response)),
+        psns: config.mtu.packets(source.len()),
         source,
         pad,
         psn,

@@ -56,7 +56,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         if outcome == Err(Refusal::PutOff) {
             return Ok(Handled::PutOff);
         }
-        self.flow.expected = psn.next();
+        self.flow.expected = psn.add(packet.psns);
         // Rules: ACK-17
         self.flow.owed = Owed::Nothing;
         match outcome {

@@ -26,6 +26,7 @@ enum Advance {
 /// A packet of the response to a READ.
 struct ReadPacket {
     psn: Psn,
+    psns: u32,
     payload_len: u32,
     /// First or Only.
     starts: bool,
@@ -78,6 +79,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         }
         let read = |starts, ends| ReadPacket {
             psn,
+            psns: packet.psns,
             payload_len: packet.payload_len,
             starts,
             ends,
@@ -163,14 +165,20 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         let Some(length) = entry.response_length() else {
             return Err(Failure(Status::BadResponse));
         };
-        let mtu = self.flow.config.mtu.bytes();
-        let at = read.psn.distance_from(entry.first).wrapping_mul(mtu);
+        let mtu = self.flow.config.mtu;
+        let at = read
+            .psn
+            .distance_from(entry.first)
+            .wrapping_mul(mtu.bytes());
         let left = length.saturating_sub(at);
+        let most = mtu.bytes().saturating_mul(read.psns);
         // Rules: RDA-19, RDA-22
         // In the middle a response may start, as it is one to what was asked for again.
-        let in_place = (read.starts || at > 0) && read.ends == (left <= mtu);
+        let in_place = (read.starts || at > 0) && read.ends == (left <= most);
         // Rules: RDA-18
-        if read.payload_len != left.min(mtu) || !in_place {
+        let in_size =
+            read.payload_len == left.min(most) && read.psns == mtu.packets(read.payload_len);
+        if !in_size || !in_place {
             return Err(Failure(Status::BadResponse));
         }
         if read.payload_len > 0 {
@@ -189,7 +197,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             // Rules: ORD-10
             self.retire_answered(host);
         }
-        self.flow.acknowledged_up_to(now, read.psn.next());
+        self.flow.acknowledged_up_to(now, read.psn.add(read.psns));
         Ok(Handled::Done)
     }
 

@@ -2,7 +2,7 @@
 
 //! The attributes of a requester.
 
-use crate::num::{Mtu, Pkey, Psn, Qpn};
+use crate::num::{Bundle, Mtu, Pkey, Psn, Qpn};
 use crate::opcode::Connection;
 use crate::time::AckTimeout;
 
@@ -42,6 +42,8 @@ pub struct SendConfig {
     pub pkey: Pkey,
     /// The path MTU.
     pub mtu: Mtu,
+    /// How much of a message one packet takes.
+    pub bundle: Bundle,
     /// The number of the first packet.
     pub sq_psn: Psn,
     /// How long to wait for an acknowledgement.
@@ -68,6 +70,8 @@ pub struct SendUpdate {
     pub max_rd_atomic: u8,
     /// The partition.
     pub pkey: Pkey,
+    /// How much one packet takes, from the next one on.
+    pub bundle: Bundle,
 }
 
 impl SendConfig {
@@ -81,6 +85,7 @@ impl SendConfig {
             rnr_retry: update.rnr_retry,
             max_rd_atomic: update.max_rd_atomic,
             pkey: update.pkey,
+            bundle: update.bundle,
             ..self
         }
     }

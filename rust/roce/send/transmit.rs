@@ -9,7 +9,7 @@ use super::{Blocked, Drain, Failure, Flow, Requester, Running, Timer};
 use crate::completion::Status;
 use crate::host::{SendHost, Source, Transmit};
 use crate::limits::{ACK_REQ_INTERVAL, LOCAL_BATCH, MAX_MESSAGE_BYTES, PSN_HALF};
-use crate::num::Psn;
+use crate::num::{Bundle, Mtu, Psn};
 use crate::time::Instant;
 use crate::wire::{AtomicEth, Body, Bth, Feth, HeaderBytes, Request, Reth, SendEnd};
 use crate::wr::{AtomicOp, BadRequest, LocalOp, Remote, SendOp};
@@ -39,6 +39,8 @@ struct Segment {
     at: u32,
     /// Bytes of payload.
     len: u32,
+    /// PSNs that it stands for.
+    psns: u32,
     /// Whether nothing of the request is to be sent after it.
     ends: bool,
 }
@@ -91,7 +93,7 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
         let Self { flow, window, .. } = self;
         let entry = window.good(flow.cursor)?;
         let psn = flow.next;
-        let segment = Segment::new(entry, psn, flow.config.mtu.bytes())?;
+        let segment = Segment::new(entry, psn, flow.config.mtu, flow.config.bundle)?;
         let bth = flow.header(entry, &segment);
         flow.sent(entry, &segment, now);
         let source = match segment.len {
@@ -107,6 +109,7 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
             source,
             pad: bth.pad,
             psn,
+            psns: segment.psns,
         })
     }
 
@@ -404,11 +407,11 @@ impl Flow {
             return false;
         }
         // Rules: SEG-17
-        let outstanding_then = self.next.next().distance_from(self.unacked);
+        let outstanding_then = (self.next.add(segment.psns)).distance_from(self.unacked);
         let interval = ACK_REQ_INTERVAL.min(self.pace.psns() / 4);
         // Rules: SEG-16
         segment.ends
-            || self.since_ack_req.saturating_add(1) >= interval
+            || self.since_ack_req.saturating_add(segment.psns) >= interval
             || outstanding_then >= self.pace.psns()
     }
 
@@ -424,14 +427,14 @@ impl Flow {
         self.since_ack_req = if self.wants_ack(entry, segment) {
             0
         } else {
-            self.since_ack_req.saturating_add(1)
+            self.since_ack_req.saturating_add(segment.psns)
         };
         if segment.ends {
             // Rules: SEG-10
             self.next = entry.end();
             self.cursor = self.cursor.wrapping_add(1);
         } else {
-            self.next = self.next.next();
+            self.next = self.next.add(segment.psns);
         }
         if is_new {
             self.end = self.next;
@@ -450,18 +453,21 @@ impl Segment {
             request,
             at: 0,
             len: 0,
+            psns: 1,
             ends: true,
         }
     }
 
     /// The packet `psn` of `entry`; none for what no packet tells of.
     // Rules: RTY-12, SEG-1, SEG-2
-    fn new<P>(entry: &Outstanding<P>, psn: Psn, mtu: u32) -> Option<Self> {
-        let at = psn.distance_from(entry.first).wrapping_mul(mtu);
+    fn new<P>(entry: &Outstanding<P>, psn: Psn, mtu: Mtu, bundle: Bundle) -> Option<Self> {
+        let at = psn.distance_from(entry.first).wrapping_mul(mtu.bytes());
         let left = entry.length.saturating_sub(at);
+        // Rules: SEG-3
+        let len = left.min(bundle.bytes(mtu));
         let starts = at == 0;
         // Rules: SEG-4, SEG-5
-        let ends = left <= mtu;
+        let ends = len == left;
         let request = match entry.op {
             SendOp::Send { imm } => send(starts, ends, imm.map_or(SendEnd::Plain, SendEnd::Imm)),
             SendOp::SendInvalidate { rkey } => send(starts, ends, SendEnd::Invalidate(rkey)),
@@ -490,8 +496,8 @@ impl Segment {
         Some(Self {
             request,
             at,
-            // Rules: SEG-3
-            len: left.min(mtu),
+            len,
+            psns: mtu.packets(len),
             ends,
         })
     }

@@ -317,6 +317,7 @@ fn datagram<'a, P, A>(
             source,
             pad,
             psn,
+            psns: 1,
         },
         address: &request.address,
     }

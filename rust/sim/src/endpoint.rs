@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use roce::completion::Status;
 use roce::host::Flush;
-use roce::num::{Mtu, Qpn};
+use roce::num::{Bundle, Mtu, Qpn};
 use roce::opcode::Transport;
 use roce::qp::State;
 use roce::recv::{RecvState, Replay, Responder};
@@ -77,6 +77,8 @@ pub struct Qp {
     pub replays: usize,
     /// The path MTU, or the port's.
     pub mtu: Mtu,
+    /// The PSNs that a packet of its connection may stand for.
+    pub bundle: Bundle,
     /// Its halves.
     pub halves: Halves,
     /// Its queues.

@@ -121,6 +121,8 @@ pub struct NodePlan {
 pub struct QpPlan {
     /// Path MTUs, by their bytes.
     pub mtu: Vec<u32>,
+    /// PSNs that one packet may stand for.
+    pub bundle: Range,
     /// The code of the local ACK timeout.
     pub timeout: Range,
     /// Retries.
@@ -316,6 +318,7 @@ impl Default for QpPlan {
     fn default() -> Self {
         Self {
             mtu: vec![256, 512, 1024, 2048, 4096],
+            bundle: Range::Fixed(1.0),
             timeout: Range::Between([14.0, 16.0]),
             retry_cnt: Range::Fixed(7.0),
             rnr_retry: Range::Fixed(7.0),

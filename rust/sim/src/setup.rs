@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use roce::completion::Status;
 use roce::limits::{GRH_BYTES, MAX_WINDOW_REQUESTS};
-use roce::num::{Mtu, Pkey, Psn, Qpn};
+use roce::num::{Bundle, Mtu, Pkey, Psn, Qpn};
 use roce::opcode::{Connection, Transport};
 use roce::qp::State;
 use roce::recv::{RecvConfig, RemoteAccess, Replay, Responder};
@@ -38,6 +38,7 @@ const SLOTS: usize = 12;
 pub(crate) struct Common {
     pub(crate) transport: Transport,
     mtu: Mtu,
+    bundle: Bundle,
     timeout: AckTimeout,
     retry_cnt: RetryCount,
     rnr_retry: RetryCount,
@@ -209,6 +210,7 @@ impl Sim {
             remote: None,
             replays: usize::from(common.rd_atomic),
             mtu: common.mtu,
+            bundle: common.bundle,
             halves,
             queues: Queues::default(),
             shared,
@@ -308,10 +310,13 @@ impl Common {
             [] => 1024,
             choices => rng.pick(choices),
         };
+        let mtu = Mtu::within(mtu).unwrap_or(Mtu::B256);
+        let bundle = plan.qp.bundle.count(rng).clamp(1, 12) as u32 * mtu.bytes();
         let retries = |count: u64| RetryCount::new(count.min(7) as u8).unwrap_or_default();
         Self {
             transport,
-            mtu: Mtu::within(mtu).unwrap_or(Mtu::B256),
+            mtu,
+            bundle: Bundle::within(bundle, mtu),
             timeout: AckTimeout::new(plan.qp.timeout.count(rng).min(31) as u8).unwrap_or_default(),
             retry_cnt: retries(plan.qp.retry_cnt.count(rng)),
             rnr_retry: retries(plan.qp.rnr_retry.count(rng)),
@@ -339,6 +344,7 @@ impl Common {
             dest_qp,
             pkey: Pkey::DEFAULT,
             mtu: self.mtu,
+            bundle: self.bundle,
             rq_psn,
             max_dest_rd_atomic: self.rd_atomic,
             min_rnr_timer: self.min_rnr_timer,
@@ -358,6 +364,7 @@ impl Common {
             dest_qp,
             pkey: Pkey::DEFAULT,
             mtu: self.mtu,
+            bundle: self.bundle,
             sq_psn,
             timeout: self.timeout,
             retry_cnt: self.retry_cnt,

@@ -7,7 +7,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use roce::event::AsyncEvent;
 use roce::host::{Fault, Handled, Source, Transmit};
-use roce::num::Pkey;
+use roce::num::{Bundle, Pkey};
 use roce::opcode::Transport;
 use roce::qp::{self, Half, State};
 use roce::recv::RecvState;
@@ -406,7 +406,11 @@ impl Sim {
     }
 
     fn handle(&mut self, qp: usize, side: Side, incoming: &Incoming<'_>) -> Handled {
-        let (packet, now) = (incoming.packet, Instant::from_ns(self.now));
+        let (mut packet, now) = (incoming.packet, Instant::from_ns(self.now));
+        if self.qps[qp].bundle != Bundle::ONE {
+            // Nothing in a packet tells; both ends have one MTU.
+            packet.psns = self.qps[qp].mtu.packets(packet.payload_len);
+        }
         self.meddle_with_request(qp, side, &packet);
         self.with(
             qp,

@@ -48,6 +48,7 @@ macro_rules! plans {
 plans! {
     adversary: 60,
     bad: 60,
+    bundles: 100,
     chaos: 100,
     cut: 100,
     faults: 100,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 use roce::event::Event;
-use roce::num::{Mtu, Pkey, Psn, Qkey, Qpn};
+use roce::num::{Bundle, Mtu, Pkey, Psn, Qkey, Qpn};
 use roce::opcode::{Connection, Transport};
 use roce::qp::{check, transition, Attr, AttrError, Attributes, Half, Mask, State};
 use roce::recv::RemoteAccess;
@@ -190,20 +190,21 @@ fn attributes_add_up() {
     let none = Attributes::NEW.modified(&attr(), Mask::NONE, Mtu::B4096);
     assert_eq!(none, Ok(Attributes::NEW));
 
-    let send = all.send_config(Connection::Unreliable);
+    let send = all.send_config(Connection::Unreliable, Bundle::ONE);
     assert_eq!(send.connection, Connection::Unreliable);
+    assert_eq!(send.bundle, Bundle::ONE);
     assert_eq!((send.dest_qp, send.mtu), (all.dest_qp, all.path_mtu));
     assert_eq!((send.sq_psn, send.timeout), (all.sq_psn, all.timeout));
     assert_eq!(send.retry_cnt, all.retry_cnt);
     assert_eq!(send.rnr_retry, all.rnr_retry);
     assert_eq!(send.max_rd_atomic, 16);
-    let recv = all.recv_config(Connection::Reliable);
+    let recv = all.recv_config(Connection::Reliable, Bundle::ONE);
     assert_eq!(recv.connection, Connection::Reliable);
     assert_eq!((recv.dest_qp, recv.mtu), (all.dest_qp, all.path_mtu));
     assert_eq!((recv.rq_psn, recv.access), (all.rq_psn, all.access));
     assert_eq!(recv.min_rnr_timer, all.min_rnr_timer);
     assert_eq!(recv.max_dest_rd_atomic, 128);
-    let (send, recv) = (all.send_update(), all.recv_update());
+    let (send, recv) = (all.send_update(Bundle::ONE), all.recv_update(Bundle::ONE));
     assert_eq!((send.timeout, send.pkey), (all.timeout, all.pkey));
     assert_eq!((recv.access, recv.pkey), (all.access, all.pkey));
     let datagram = all.datagram_config();
@@ -285,6 +286,7 @@ fn packet(transport: Transport, body: Body, pkey: Pkey) -> Packet {
         },
         body,
         payload_len: 0,
+        psns: 1,
     }
 }
 

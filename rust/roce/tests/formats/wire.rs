@@ -347,6 +347,7 @@ fn a_body_that_its_transport_lacks_has_no_length() {
         bth: bth(Transport::Uc),
         body: Body::Request(Request::Read(RETH)),
         payload_len: 0,
+        psns: 1,
     };
     assert_eq!(packet.header_len(), 0);
 }

@@ -6,7 +6,7 @@
 
 use roce::completion::Status;
 use roce::host::{Flush, Source};
-use roce::num::{Iova, Mtu, Pkey, Psn, Qpn, Rkey};
+use roce::num::{Bundle, Iova, Mtu, Pkey, Psn, Qpn, Rkey};
 use roce::opcode::{self, Connection, Position, Transport};
 use roce::qp::Half;
 use roce::recv::{RecvConfig, RecvState, RecvUpdate, RemoteAccess, Replay, Responder};
@@ -83,6 +83,7 @@ impl Victim {
             dest_qp: Qpn::new(2),
             pkey: Pkey::DEFAULT,
             mtu,
+            bundle: Bundle::ONE,
             sq_psn: near_wrap(rng),
             timeout: AckTimeout::new(rng.below(3) as u8).unwrap(),
             retry_cnt: RetryCount::new(rng.below(8) as u8).unwrap(),
@@ -94,6 +95,7 @@ impl Victim {
             dest_qp: Qpn::new(2),
             pkey: Pkey::DEFAULT,
             mtu,
+            bundle: Bundle::ONE,
             rq_psn: near_wrap(rng),
             max_dest_rd_atomic: rng.below(4) as u8,
             min_rnr_timer: RnrTimer::from_low_bits(rng.next() as u8),
@@ -280,6 +282,7 @@ impl Victim {
             0 => self.requester.drain(&mut host),
             1 | 2 => self.requester.resume(),
             3 => self.requester.modify(SendUpdate {
+                bundle: Bundle::ONE,
                 timeout: AckTimeout::new(rng.below(4) as u8).unwrap(),
                 retry_cnt: RetryCount::new(rng.below(8) as u8).unwrap(),
                 rnr_retry: RetryCount::new(rng.below(8) as u8).unwrap(),
@@ -287,6 +290,7 @@ impl Victim {
                 pkey: Pkey::DEFAULT,
             }),
             4 => self.responder.modify(RecvUpdate {
+                bundle: Bundle::ONE,
                 min_rnr_timer: RnrTimer::from_low_bits(rng.next() as u8),
                 access: RemoteAccess {
                     write: rng.chance(900),

@@ -10,7 +10,7 @@ use roce::host::{
     Transmit,
 };
 use roce::limits::{MAX_MESSAGE_BYTES, MAX_WINDOW_REQUESTS};
-use roce::num::{Iova, Mtu, Pkey, Psn, Qpn, Rkey};
+use roce::num::{Bundle, Iova, Mtu, Pkey, Psn, Qpn, Rkey};
 use roce::opcode::Connection;
 use roce::recv::{RecvConfig, RemoteAccess, Replay, Responder};
 use roce::send::{Requester, RetryCount, SendConfig, Slot};
@@ -169,6 +169,7 @@ fn move_2_gib(op: SendOp, mtu: Mtu, lost: &[u64]) {
         dest_qp: Qpn::new(2),
         pkey: Pkey::DEFAULT,
         mtu,
+        bundle: Bundle::ONE,
         sq_psn: psn,
         timeout: AckTimeout::new(14).unwrap(),
         retry_cnt: RetryCount::new(7).unwrap(),
@@ -182,6 +183,7 @@ fn move_2_gib(op: SendOp, mtu: Mtu, lost: &[u64]) {
         dest_qp: Qpn::new(1),
         pkey: Pkey::DEFAULT,
         mtu,
+        bundle: Bundle::ONE,
         rq_psn: psn,
         max_dest_rd_atomic: 1,
         min_rnr_timer: RnrTimer::new(1).unwrap(),

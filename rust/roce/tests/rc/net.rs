@@ -11,7 +11,7 @@ use roce::completion::Status;
 use roce::event::AsyncEvent;
 use roce::host::{Fault, Flush, Handled, Source};
 use roce::limits;
-use roce::num::{Imm, Iova, Mtu, Pkey, Psn, Qpn, Rkey};
+use roce::num::{Bundle, Imm, Iova, Mtu, Pkey, Psn, Qpn, Rkey};
 use roce::opcode::{Connection, Operation, Transport};
 use roce::qp::{self, Half, State};
 use roce::recv::{RecvConfig, RecvState, RemoteAccess, Replay, Responder};
@@ -161,6 +161,7 @@ impl Net {
             dest_qp,
             pkey: Pkey::DEFAULT,
             mtu: setup.mtu,
+            bundle: Bundle::ONE,
             rq_psn: Psn::new(setup.psn[1 - side]),
             max_dest_rd_atomic: setup.rd_atomic,
             min_rnr_timer: RnrTimer::new(setup.min_rnr_timer).unwrap(),
@@ -180,6 +181,7 @@ impl Net {
             dest_qp,
             pkey: Pkey::DEFAULT,
             mtu: setup.mtu,
+            bundle: Bundle::ONE,
             sq_psn: Psn::new(setup.psn[side]),
             timeout: AckTimeout::new(setup.timeout).unwrap(),
             retry_cnt: RetryCount::new(setup.retry_cnt).unwrap(),

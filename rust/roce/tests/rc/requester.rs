@@ -6,7 +6,7 @@ use roce::completion::{CompletionOp, Status};
 use roce::event::{AsyncEvent, Event};
 use roce::host::{Flush, Source};
 use roce::limits::{INITIAL_OUTSTANDING_PSNS, MAX_MESSAGE_BYTES, MAX_WINDOW_REQUESTS};
-use roce::num::{Msn, Mtu, Pkey, Psn, Qpn};
+use roce::num::{Bundle, Msn, Mtu, Pkey, Psn, Qpn};
 use roce::opcode::{Connection, Operation, Transport};
 use roce::send::{
     Blocked, Requester, RetryCount, SendConfig, SendState, SendUpdate, Slot, Waiting,
@@ -43,6 +43,7 @@ fn config() -> SendConfig {
         dest_qp: Qpn::new(0x22),
         pkey: Pkey::DEFAULT,
         mtu: Mtu::B256,
+        bundle: Bundle::ONE,
         sq_psn: Psn::new(FIRST),
         timeout: AckTimeout::new(1).unwrap(),
         retry_cnt: RetryCount::new(2).unwrap(),
@@ -207,6 +208,7 @@ fn response_packet(psn: u32, response: Response, payload_len: u32) -> Packet {
         },
         body: Body::Response(response),
         payload_len,
+        psns: 1,
     }
 }
 
@@ -1409,6 +1411,7 @@ fn attributes_change_while_it_runs() {
     let mut lone = Lone::with(config(), &[(read(0), 10), (read(0), 10), (read(0), 10)]);
     assert_eq!(lone.poll_psns(), [0, 1]);
     lone.requester.modify(SendUpdate {
+        bundle: Bundle::ONE,
         timeout: AckTimeout::new(2).unwrap(),
         retry_cnt: RetryCount::NONE,
         rnr_retry: RetryCount::NONE,
@@ -1434,6 +1437,7 @@ fn a_depth_that_goes_to_0_refuses_the_read_that_waits() {
     let mut lone = Lone::with(config(), &[(read(0), 10); 3]);
     assert_eq!(lone.poll_psns(), [0, 1]);
     lone.requester.modify(SendUpdate {
+        bundle: Bundle::ONE,
         timeout: config().timeout,
         retry_cnt: config().retry_cnt,
         rnr_retry: config().rnr_retry,
@@ -1500,4 +1504,121 @@ fn the_report_says_how_far_it_has_come_and_what_it_waits_for() {
     assert_eq!(report(&lone).waiting, Waiting::Receiver);
     let _ = lone.requester.enter_error(&mut lone.world.host(&[]));
     assert!(lone.requester.report().is_none());
+}
+
+/// Packets that stand for four each.
+fn bundling() -> SendConfig {
+    SendConfig {
+        bundle: Bundle::within(4 * MTU, Mtu::B256),
+        ..config()
+    }
+}
+
+#[test]
+fn a_bundle_takes_as_much_as_its_packets() {
+    let length = 9 * MTU + 1;
+    let mut lone = Lone::with(
+        bundling(),
+        &[(write(0), length), (send(), 4 * MTU), (send(), 0)],
+    );
+    let sizes: Vec<_> = std::iter::from_fn(|| {
+        let host = &mut lone.world.host(&[]);
+        let transmit = lone.requester.poll_transmit(lone.now, host)?;
+        let psn = transmit.psn.distance_from(Psn::new(FIRST));
+        Some((psn, transmit.psns, transmit.source.len()))
+    })
+    .collect();
+    let expected = [
+        (0, 4, 4 * MTU),
+        (4, 4, 4 * MTU),
+        (8, 2, MTU + 1),
+        (10, 4, 4 * MTU),
+        (14, 1, 0),
+    ];
+    assert_eq!(sizes, expected);
+    lone.ack(13);
+    assert_eq!(lone.statuses(), ok(0..2));
+    lone.ack(14);
+    assert_eq!(lone.statuses(), ok(0..3));
+}
+
+#[test]
+fn bundles_begin_and_end_messages_as_packets_do() {
+    let mut lone = Lone::with(bundling(), &[(write(0), 9 * MTU), (write(0), 4 * MTU)]);
+    let requests: Vec<_> = lone
+        .poll_all()
+        .into_iter()
+        .map(|(_, sent, _)| sent)
+        .collect();
+    assert!(matches!(
+        requests[..],
+        [
+            Request::WriteFirst(_),
+            Request::WriteMiddle,
+            Request::WriteLast(None),
+            Request::WriteOnly(_, None),
+        ]
+    ));
+}
+
+#[test]
+fn a_bundle_that_was_not_sent_comes_again_whole() {
+    let mut lone = Lone::with(bundling(), &[(write(0), 10 * MTU)]);
+    let first = lone.poll().unwrap();
+    let second = lone.poll().unwrap();
+    lone.requester.unsend(Psn::new(FIRST).add(4));
+    assert_eq!(lone.poll(), Some(second));
+    lone.requester.unsend(Psn::new(FIRST).add(4));
+    assert_eq!(lone.requester.next_psn(), Some(Psn::new(FIRST).add(4)));
+    // Of what was lost the first is asked for.
+    lone.nak(0, NakCode::SequenceError);
+    assert_eq!(lone.poll().map(|(_, sent)| sent), Some(first.1));
+}
+
+/// A response to the READ of 10 packets that `psns` stand for; whether it is taken.
+fn takes_bundle(response: Response, psns: u32, len: u32) -> bool {
+    let mut lone = Lone::with(config(), &[(read(0), 10 * MTU)]);
+    lone.poll_all();
+    let packet = Packet {
+        psns,
+        ..response_packet(0, response, len)
+    };
+    let payload = vec![7; len as usize];
+    let mut host = lone.world.host(&payload);
+    let _ = lone.requester.handle_response(lone.now, &packet, &mut host);
+    lone.requester.state() == SendState::Running
+}
+
+#[test]
+fn a_bundle_of_responses_is_as_long_as_its_packets() {
+    let ack = aeth(Syndrome::ACK);
+    assert!(takes_bundle(Response::ReadFirst(ack), 4, 4 * MTU));
+    assert!(takes_bundle(Response::ReadOnly(ack), 10, 10 * MTU));
+    assert!(!takes_bundle(Response::ReadFirst(ack), 4, 3 * MTU));
+    assert!(!takes_bundle(Response::ReadFirst(ack), 3, 4 * MTU));
+    assert!(!takes_bundle(Response::ReadFirst(ack), 10, 10 * MTU));
+    assert!(!takes_bundle(Response::ReadOnly(ack), 11, 10 * MTU));
+    // Nor is one from a wire longer than the MTU.
+    assert!(!takes_bundle(Response::ReadFirst(ack), 1, 4 * MTU));
+}
+
+#[test]
+fn bundles_of_responses_complete_a_read() {
+    let mut lone = Lone::with(config(), &[(read(0), 6 * MTU), (read(0), MTU)]);
+    lone.poll_all();
+    let ack = aeth(Syndrome::ACK);
+    for (psn, psns, response) in [
+        (0, 4, Response::ReadFirst(ack)),
+        (4, 2, Response::ReadLast(ack)),
+        (6, 1, Response::ReadOnly(ack)),
+    ] {
+        let payload = vec![psn as u8 + 1; (psns * MTU) as usize];
+        let packet = Packet {
+            psns,
+            ..response_packet(psn, response, psns * MTU)
+        };
+        let mut host = lone.world.host(&payload);
+        let _ = lone.requester.handle_response(lone.now, &packet, &mut host);
+    }
+    assert_eq!(lone.statuses(), ok(0..2));
 }

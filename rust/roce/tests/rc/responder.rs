@@ -6,7 +6,7 @@ use roce::completion::{CompletionOp, Status};
 use roce::event::{AsyncEvent, Event};
 use roce::host::{Extent, Flush, FlushError, Handled, Source};
 use roce::limits::{FLUSH_BATCH, MAX_MESSAGE_BYTES};
-use roce::num::{Imm, Iova, Mtu, Pkey, Psn, Qpn, Rkey};
+use roce::num::{Bundle, Imm, Iova, Mtu, Pkey, Psn, Qpn, Rkey};
 use roce::opcode::{Connection, Operation, Transport};
 use roce::recv::{self, Owes, RecvConfig, RecvState, RecvUpdate, RemoteAccess, Replay, Responder};
 use roce::time::RnrTimer;
@@ -36,6 +36,7 @@ fn config() -> RecvConfig {
         dest_qp: Qpn::new(0x33),
         pkey: Pkey::DEFAULT,
         mtu: Mtu::B256,
+        bundle: Bundle::ONE,
         rq_psn: Psn::new(FIRST),
         max_dest_rd_atomic: 2,
         min_rnr_timer: RnrTimer::new(9).unwrap(),
@@ -121,19 +122,7 @@ impl Lone {
     }
 
     fn deliver(&mut self, psn: i32, request: Request, payload: &[u8], ack_req: bool) -> Handled {
-        let bth = Bth {
-            transport: Transport::Rc,
-            solicited: true,
-            mig_req: false,
-            pad: 0,
-            pkey: Pkey::DEFAULT,
-            fecn: false,
-            becn: false,
-            dest_qp: Qpn::new(0x44),
-            ack_req,
-            psn: Psn::new(FIRST).add(psn as u32),
-        };
-        self.handle(bth, request, payload)
+        self.handle(header(psn, ack_req), request, payload)
     }
 
     fn handle(&mut self, bth: Bth, request: Request, payload: &[u8]) -> Handled {
@@ -141,6 +130,7 @@ impl Lone {
             bth,
             body: Body::Request(request),
             payload_len: payload.len() as u32,
+            psns: 1,
         };
         let mut host = self.world.host(payload);
         self.responder.handle_request(&packet, &mut host)
@@ -193,6 +183,22 @@ impl Lone {
 
     fn count(&self, event: Event) -> usize {
         self.world.count(event)
+    }
+}
+
+/// The header of a request.
+fn header(psn: i32, ack_req: bool) -> Bth {
+    Bth {
+        transport: Transport::Rc,
+        solicited: true,
+        mig_req: false,
+        pad: 0,
+        pkey: Pkey::DEFAULT,
+        fecn: false,
+        becn: false,
+        dest_qp: Qpn::new(0x44),
+        ack_req,
+        psn: Psn::new(FIRST).add(psn as u32),
     }
 }
 
@@ -298,20 +304,10 @@ fn before_start_it_does_nothing() {
 fn responses_are_not_requests() {
     let mut lone = Lone::new(config());
     let packet = Packet {
-        bth: Bth {
-            transport: Transport::Rc,
-            solicited: false,
-            mig_req: false,
-            pad: 0,
-            pkey: Pkey::DEFAULT,
-            fecn: false,
-            becn: false,
-            dest_qp: Qpn::new(0x44),
-            ack_req: true,
-            psn: Psn::new(FIRST),
-        },
+        bth: header(0, true),
         body: Body::Response(Response::ReadMiddle),
         payload_len: 0,
+        psns: 1,
     };
     let host = &mut lone.world.host(&[]);
     assert_eq!(
@@ -1719,6 +1715,7 @@ fn a_flush_has_a_bound() {
 fn attributes_change_while_it_runs() {
     let mut lone = Lone::new(config());
     lone.responder.modify(RecvUpdate {
+        bundle: Bundle::ONE,
         min_rnr_timer: RnrTimer::new(3).unwrap(),
         access: RemoteAccess::default(),
         pkey: Pkey(0x8001),
@@ -1836,6 +1833,7 @@ fn a_message_that_grows_past_2_gib_is_refused() {
             },
             body: Body::Request(request),
             payload_len: 4096,
+            psns: 1,
         };
         psn = psn.next();
         assert_eq!(
@@ -1925,4 +1923,88 @@ impl roce::host::RecvHost for Vast<'_> {
     fn atomic(&mut self, _: &Grant, _: AtomicOp) -> Result<u64, roce::host::Fault> {
         Err(roce::host::Fault::Gone)
     }
+}
+
+/// A request with a payload of `len` bytes that stands for `psns` packets.
+fn bundle(lone: &mut Lone, psn: i32, psns: u32, request: Request, len: u32) {
+    let payload = vec![psn as u8 + 1; len as usize];
+    let packet = Packet {
+        bth: header(psn, true),
+        body: Body::Request(request),
+        payload_len: len,
+        psns,
+    };
+    let mut host = lone.world.host(&payload);
+    let _ = lone.responder.handle_request(&packet, &mut host);
+}
+
+#[test]
+fn a_bundle_is_what_its_packets_are() {
+    let mut lone = Lone::with_receives(1, 10 * MTU);
+    bundle(
+        &mut lone,
+        0,
+        4,
+        Request::WriteFirst(reth(0, 6 * MTU)),
+        4 * MTU,
+    );
+    assert_eq!((lone.expected(), lone.replies()), (4, vec![(3, Says::Ack)]));
+    bundle(&mut lone, 4, 2, Request::WriteLast(None), 2 * MTU);
+    assert_eq!((lone.expected(), lone.replies()), (6, vec![(5, Says::Ack)]));
+    bundle(&mut lone, 6, 3, send_only(), 2 * MTU + 1);
+    assert_eq!((lone.expected(), lone.replies()), (9, vec![(8, Says::Ack)]));
+    let written = &lone.world.memory[0x2000..0x2000 + 6 * MTU as usize];
+    let (first, last) = written.split_at(4 * MTU as usize);
+    assert!(first.iter().all(|byte| *byte == 1) && last.iter().all(|byte| *byte == 5));
+    assert_eq!(lone.world.received_statuses(), [(0, Status::Success)]);
+}
+
+#[test]
+fn a_bundle_is_as_long_as_its_packets() {
+    let first = || Request::WriteFirst(reth(0, 6 * MTU));
+    for (psns, request, len) in [
+        (4, first(), 3 * MTU),
+        (3, first(), 4 * MTU),
+        (4, first(), 4 * MTU - 4),
+        (3, write_only(0, 2 * MTU), 2 * MTU),
+        (1, write_only(0, 2 * MTU), 2 * MTU),
+        (2, send_only(), 0),
+    ] {
+        let mut lone = Lone::with_receives(1, 10 * MTU);
+        bundle(&mut lone, 0, psns, request, len);
+        let refused = (0, Says::Nak(NakCode::InvalidRequest));
+        assert_eq!(lone.replies(), [refused], "{psns} with {len}");
+    }
+}
+
+#[test]
+fn a_bundle_that_came_before_is_acknowledged_again() {
+    let mut lone = Lone::with_receives(0, 0);
+    bundle(&mut lone, 0, 4, write_only(0, 4 * MTU), 4 * MTU);
+    assert_eq!(lone.replies(), [(3, Says::Ack)]);
+    bundle(&mut lone, 0, 4, write_only(0, 4 * MTU), 4 * MTU);
+    assert_eq!((lone.expected(), lone.replies()), (4, vec![(3, Says::Ack)]));
+}
+
+#[test]
+fn responses_come_in_bundles() {
+    let mut lone = Lone::new(RecvConfig {
+        bundle: Bundle::within(4 * MTU, Mtu::B256),
+        ..config()
+    });
+    lone.request(0, Request::Read(reth(0, 9 * MTU + 1)), 0);
+    let mut sizes = Vec::new();
+    while let Some(((psn, response), payload)) = lone.poll() {
+        sizes.push((psn, Says::from(response), payload.len() as u32));
+        if sizes.len() == 2 {
+            // Its source was absent.
+            lone.responder.unsend();
+        }
+    }
+    let second = (4, MIDDLE, 4 * MTU);
+    let expected = [(0, START, 4 * MTU), second, second, (8, END, MTU + 1)];
+    assert_eq!(sizes, expected);
+    // What is asked for again begins where that does.
+    lone.request(5, Request::Read(reth(5 * MTU as usize, 4 * MTU + 1)), 0);
+    assert_eq!(lone.replies(), [(5, MIDDLE), (9, END)]);
 }

@@ -12,7 +12,7 @@ mod world;
 use roce::completion::{CompletionOp, Status};
 use roce::event::{AsyncEvent, Event};
 use roce::host::{Flush, Handled, Source};
-use roce::num::{Imm, Iova, Mtu, Pkey, Psn, Qpn, Rkey};
+use roce::num::{Bundle, Imm, Iova, Mtu, Pkey, Psn, Qpn, Rkey};
 use roce::opcode::{Connection, Transport};
 use roce::recv::{RecvConfig, RecvState, RemoteAccess, Replay, Responder};
 use roce::send::{Requester, RetryCount, SendConfig, SendState, Slot};
@@ -58,6 +58,7 @@ impl Pair {
             dest_qp: Qpn::new(6),
             pkey: Pkey::DEFAULT,
             mtu: Mtu::B256,
+            bundle: Bundle::ONE,
             sq_psn: Psn::new(FIRST),
             timeout: AckTimeout::new(14).unwrap(),
             retry_cnt: RetryCount::NONE,
@@ -69,6 +70,7 @@ impl Pair {
             dest_qp: Qpn::new(5),
             pkey: Pkey::DEFAULT,
             mtu: Mtu::B256,
+            bundle: Bundle::ONE,
             rq_psn: Psn::new(FIRST),
             max_dest_rd_atomic: 0,
             min_rnr_timer: RnrTimer::from_low_bits(0),
@@ -664,6 +666,7 @@ fn no_packet_does_harm() {
                 },
                 body: Body::Request(request),
                 payload_len: length,
+                psns: 1,
             };
             pair.deliver(&Wire {
                 packet,
