@@ -61,3 +61,8 @@ def floor(profiles, kept=("ICRC", "copies")):
     two drivers' profiles of one case."""
     left = sum(profiles["ferroce"]["kinds"][kind] for kind in kept)
     return profiles["rxe"]["each"] / left
+
+
+def without(profiles, dropped=("the driver",)):
+    """Likewise, did only that cost nothing."""
+    return floor(profiles, [kind for kind in profiles["ferroce"]["kinds"] if kind not in dropped])

@@ -126,6 +126,14 @@ def latencies():
     yield latency("latency", "atomic", 8, quick=True)
 
 
+def beside():
+    """Who waits for little beside who never stops. All sleep until there is an event, so that they
+    are not in each other's way for more than what they send."""
+    bulk = {"verb": "send", "size": LARGE, "count": 10**6, "options": ("-e",)}
+    yield Case("beside a stream", "send latency 64 B, beside 64 KiB", "latency_beside", LATENCY,
+               {"verb": "send", "size": 64, "count": 1000, "options": ("-e",), "stream": bulk})
+
+
 def atomics():
     for operation in ("FETCH_AND_ADD", "CMP_AND_SWAP"):
         yield stream("atomics", "atomic", 8, f", {operation}",
@@ -133,7 +141,7 @@ def atomics():
 
 
 def queue_pairs():
-    for size, each in ((64, 4096), (LARGE, 1024)):
+    for size, each in ((64, 8192), (LARGE, 4096)):
         for pairs in (8, 64):
             yield stream("many queue pairs", "write", size, f", {pairs} QPs",
                          arguments={"count": each // pairs, "options": ("-q", str(pairs))},
@@ -211,7 +219,7 @@ def tcps():
         yield tcp(size, ", MTU 1500", wire=Wire(mtu=1500), quick=size == LARGE)
 
 
-TIMED = (*sizes(), *latencies(), *atomics(), *queue_pairs(), *datagrams(), *both_ways(), *costs(),
+TIMED = (*sizes(), *latencies(), *beside(), *atomics(), *queue_pairs(), *datagrams(), *both_ways(), *costs(),
          *loopback(), *losses(), *peers(), *narrow(), *tcps())
 
 TARGETS = (
@@ -225,6 +233,7 @@ TARGETS = (
     Target("latency 64 B, typical and p99",
            tuple(f"{verb} latency 64 B, {which}" for verb in VERBS for which in ("typical", "p99")),
            2.5, 4),
+    Target("p99 of 64 B beside a stream of 64 KiB", ("send latency 64 B, beside 64 KiB, p99",), 1),
     Target("UD message rate", ("send 64 B, UD",), 3, 4),
     Target("loopback on one device, 64 KiB",
            tuple(f"{verb} 64 KiB, loopback" for verb in VERBS), 10, 20),
@@ -260,7 +269,9 @@ def instructions():
                           quick=size != 4 * KIB)
     yield counted("read", JUMBO, count=16)
     yield counted("atomic", 8)
-    yield counted("write", LARGE, ", 8 QPs", count=64, options=("-q", "8"))
+    for pairs in (8, 64):
+        yield counted("write", LARGE, f", {pairs} QPs", count=1024 // pairs,
+                      options=("-q", str(pairs)))
     yield stream("one CPU", "send", 64, ", UD", figures=PER_MESSAGE,
                  arguments={"count": 8000, "reporter": "server",
                             "options": ("-c", "UD", "-r", "8000", "-e")})

@@ -24,7 +24,7 @@ from ktap import shell  # noqa: E402 # where it is found is said above
 
 ADDRESS = {"a": "192.0.2.1", "b": "192.0.2.2"}
 DEVICE = {"a": "fe0", "b": "fe1"}
-PERFTEST_PORT, IPERF_PORT, CM_PORT = 18515, 5201, 7471
+PERFTEST_PORT, BESIDE_PORT, IPERF_PORT, CM_PORT = 18515, 18516, 5201, 7471
 DEADLINE_S = 100
 REPORT = pathlib.Path("/tmp/perftest.json")
 
@@ -176,13 +176,14 @@ class Perftest:
     options: tuple
     reporter: str = "client"
     polls_last: bool = False
+    port: int = PERFTEST_PORT
 
     def command(self, ends, side):
         name = getattr(ends, side)
         report = ("--out_json", f"--out_json_file={REPORT}") if side == self.reporter else ()
         # -F: the clock rate of a virtual CPU may look unsteady.
         command = [self.program, "-d", DEVICE[name], "-x", ends.gid[name], "-F", *report,
-                   *map(str, self.options)]
+                   "-p", str(self.port), *map(str, self.options)]
         if side == "server":
             return command
         last = ("chrt", "--idle", "0") if self.polls_last else ()
@@ -193,7 +194,7 @@ class Perftest:
 
     def report(self, ends):
         REPORT.unlink(missing_ok=True)
-        said = pair(ends, _listens(PERFTEST_PORT), *self.commands(ends))
+        said = pair(ends, _listens(self.port), *self.commands(ends))
         if not REPORT.exists():
             raise Failed(f"no report: {said}")
         return REPORT.read_text()
@@ -225,10 +226,19 @@ def stream(ends, size, **arguments):
             "per message": 1e9 / rate, "per byte": 1e9 / rate / size}
 
 
-def latency(ends, verb, size, count, options=()):
-    program = Perftest(f"ib_{verb}_lat", (*_sized(ends, verb, size), "-n", count, *options))
+def latency(ends, verb, size, count, options=(), **more):
+    program = Perftest(f"ib_{verb}_lat", (*_sized(ends, verb, size), "-n", count, *options), **more)
     values = perftest_latency(program.report(ends))
     values["instructions"] = values["typical"] * 1e3
+    return values
+
+
+def latency_beside(ends, stream, **arguments):
+    """Likewise, while other processes have as much as they can on the same wire."""
+    with streaming(ends, **stream) as processes:
+        values = latency(ends, port=BESIDE_PORT, **arguments)
+        if any(process.poll() is not None for process in processes):
+            raise Failed(f"the stream ended before: {processes[0].communicate()[0]}")
     return values
 
 
@@ -286,4 +296,4 @@ def connections(ends, count):
 
 
 MEASURES = {function.__name__: function for function in (
-    stream, latency, tcp, cpu_time, cpu_time_of_tcp, memory, connections)}
+    stream, latency, latency_beside, tcp, cpu_time, cpu_time_of_tcp, memory, connections)}
