@@ -231,6 +231,7 @@ void ferroce_helper_cond_resched(void)
 #include <linux/percpu.h>
 #include <linux/rcupdate.h>
 #include <linux/sched.h>
+#include <linux/sched/stat.h>
 #include <linux/sched/isolation.h>
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
@@ -270,6 +271,19 @@ void ferroce_helper_give_way(void)
 {
 	if (in_task() && ferroce_helper_is_cpu_wanted())
 		schedule();
+}
+
+/* Whether somebody could run here but for who runs. */
+bool ferroce_helper_others_wait(void)
+{
+	return is_idle_task(current) ? need_resched() : !single_task_running();
+}
+
+/* Likewise nothing in a softirq. */
+void ferroce_helper_let_others_go_first(void)
+{
+	if (in_task() && !single_task_running())
+		yield();
 }
 
 bool ferroce_helper_may_disable_bh(void)

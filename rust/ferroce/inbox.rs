@@ -150,15 +150,17 @@ const MAKE_ROOM: u32 = 64;
 
 /// A queue pair's packets for another CPU, or from its own device.
 ///
-/// Locks: `turn` is taken in softirq context, or by a work item, with no other lock of ours; all that handling a packet
-/// takes is taken under it, and handlers of completions run under it. `packets` is taken under it, or
-/// under that half of a queue pair, of any, which has packets for it; nothing is taken under
-/// `packets`.
+/// Locks: `turn` is taken in softirq context, or by a work item, with no other lock of ours; all that
+/// handling a packet takes is taken under it, and handlers of completions run under it. `packets` is
+/// taken under it, or under that half of a queue pair, of any, which has packets for it; nothing is
+/// taken under `packets`.
 #[pin_data]
 pub(crate) struct Inbox {
     /// Packets are in it, or one from it is being handled. Changed under `packets`; to false under
     /// `turn` as well.
     is_open: Atomic<bool>,
+    /// It is left to the queue pair's work item of process context.
+    is_left: Atomic<bool>,
     /// The CPU which handles them, and the one that received them; of an open one.
     cpu: Atomic<u32>,
     from: Atomic<u32>,
@@ -195,6 +197,7 @@ impl Inbox {
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             is_open: Atomic::new(false),
+            is_left: Atomic::new(false),
             cpu: Atomic::new(u32::MAX),
             from: Atomic::new(u32::MAX),
             turn <- rdma::new_bh_spinlock!((), "ferroce::Inbox::turn"),
@@ -296,6 +299,31 @@ impl Inbox {
             return None;
         }
         CpuId::from_u32(self.from.load(Relaxed)).filter(|from| *from != CpuId::current())
+    }
+
+    /// Another CPU that had better go on with it, as this one sends by now and that one does not. That
+    /// one has to be told. For the one work item that handles packets.
+    ///
+    /// An inbox that always has something in it would stay where it is otherwise, and with it, in the
+    /// end, all that the wire does: the scheduler has work follow work.
+    pub(crate) fn move_away(&self, senders: &Senders) -> Option<CpuId> {
+        let other = senders.other_for(LARGE)?;
+        let _packets = self.packets.lock();
+        self.cpu.store(other.as_u32(), Relaxed);
+        if self.from.load(Relaxed) != u32::MAX {
+            self.from.store(CpuId::current().as_u32(), Relaxed);
+        }
+        Some(other)
+    }
+
+    /// Leaves it to the work item of process context, which has to be queued.
+    pub(crate) fn leave(&self) {
+        self.is_left.store(true, Release);
+    }
+
+    /// Whether it was left to who asks. The queue of work items orders this behind [`leave`](Self::leave).
+    pub(crate) fn take_over(&self) -> bool {
+        self.is_left.load(Relaxed) && self.is_left.xchg(false, Acquire)
     }
 
     /// Forgets all, for a queue pair that begins anew.

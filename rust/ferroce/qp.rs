@@ -295,6 +295,13 @@ impl Qp {
         self.notify_drained.store(notify, Relaxed);
     }
 
+    /// Whether its owner sleeps until there is something to poll, and so has a CPU for itself no more
+    /// than others have.
+    #[inline]
+    pub(crate) fn takes_turns(&self) -> bool {
+        self.fixed.recv_cq.has_sleeper() || self.fixed.send_cq.has_sleeper()
+    }
+
     /// The CPU whose requests may be overtaken by what this one sends now.
     #[inline]
     pub(crate) fn requests_ahead(&self) -> Option<CpuId> {

@@ -14,7 +14,6 @@ use rdma::net::{
     is_multicast, Datagram, HeldPacket, IpHeader, NetDevice, PacketQueue, Receiver, RxPacket,
 };
 use rdma::table::IdTable;
-use rdma::work::is_cpu_wanted;
 use roce::event::Event;
 use roce::icrc::{self, MaskedHeaders, REST_BYTES};
 use roce::num::Qpn;
@@ -68,16 +67,22 @@ impl Receiver for Ingress {
 const INBOX_PACKETS: usize = 64;
 const LEAST_PACKETS: usize = 8;
 
-/// Handles what another CPU has put aside for `qp`. Softirq context, or that of a work item.
-pub(crate) fn handle_inbox(qp: ArcBorrow<'_, Qp>) {
+/// Handles what was put aside for `qp`. Softirq context, or that of a work item. Returns whether a work
+/// item is to go on, when others had their turn.
+pub(crate) fn handle_inbox(qp: ArcBorrow<'_, Qp>) -> bool {
     if !handle_some(qp, &qp.inbox) {
-        return;
+        return false;
     }
-    if is_cpu_wanted() {
-        schedule::go_on_with_inbox(qp);
-    } else {
-        schedule::handle_inbox_on(qp, CpuId::current());
+    if let Some(cpu) = qp.inbox.move_away(&qp.fixed.device.queues.senders) {
+        schedule::handle_inbox_on(qp, cpu);
+        return false;
     }
+    if schedule::is_cpu_wanted(&qp) {
+        schedule::leave_inbox(qp);
+        return true;
+    }
+    schedule::handle_inbox_on(qp, CpuId::current());
+    false
 }
 
 /// Handles responses of its own device to `qp`. Softirq context.
@@ -93,10 +98,10 @@ pub(crate) fn handle_answers(qp: ArcBorrow<'_, Qp>) {
 /// have led to.
 fn handle_some(qp: ArcBorrow<'_, Qp>, inbox: &Inbox) -> bool {
     let Some(origin) = inbox.origin() else {
-        return handle_up_to(INBOX_PACKETS, inbox, |held| handle_held(qp, held));
+        return handle_up_to(INBOX_PACKETS, &qp, inbox, |held| handle_held(qp, held));
     };
     let (mut had_requests, mut had_responses) = (false, false);
-    let more = handle_up_to(INBOX_PACKETS, inbox, |held| {
+    let more = handle_up_to(INBOX_PACKETS, &qp, inbox, |held| {
         match take_in(qp, held, Answers::AfterAll) {
             Ok(Half::Responder) => had_requests = true,
             Ok(Half::Requester) => had_responses = true,
@@ -113,9 +118,9 @@ fn handle_some(qp: ArcBorrow<'_, Qp>, inbox: &Inbox) -> bool {
 }
 
 /// Handles so many packets, or all. Returns whether there may be more.
-fn handle_up_to(most: usize, inbox: &Inbox, mut handle: impl FnMut(&HeldPacket)) -> bool {
+fn handle_up_to(most: usize, qp: &Qp, inbox: &Inbox, mut handle: impl FnMut(&HeldPacket)) -> bool {
     for handled in 0..most {
-        if handled >= LEAST_PACKETS && is_cpu_wanted() {
+        if handled >= LEAST_PACKETS && schedule::is_cpu_wanted(qp) {
             return true;
         }
         if !inbox.handle_next(&mut handle) {

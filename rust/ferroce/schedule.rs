@@ -19,7 +19,7 @@ use kernel::workqueue::WorkItem;
 use rdma::net::{CreditWaker, HeldPacket, Path};
 use rdma::sync::{may_disable_bh, BhDisabled};
 use rdma::timer::{now_ns, TimerCallback};
-use rdma::work::{give_way, is_cpu_wanted, Queue};
+use rdma::work::{self as worker, Queue};
 use roce::abi::Poster;
 use roce::event::AsyncEvent;
 use roce::host::{Fault, Flush, Handled};
@@ -62,12 +62,27 @@ fn run_bytes(path: &Path) -> u32 {
     }
 }
 
-/// Bytes that a run may have in any case, if others want the CPU: a train.
-const SHORT_RUN_BYTES: u32 = 60 << 10;
+/// Bytes that a run may have in any case, if others want the CPU. With fewer who streams loses much
+/// more than who waits beside it gains.
+const SHORT_RUN_BYTES: u32 = 44 << 10;
 
 /// Whether a run of a half is over that has sent so many bytes, of at most `most`.
-fn is_over(bytes: u32, most: u32) -> bool {
-    bytes >= most || (bytes >= SHORT_RUN_BYTES && is_cpu_wanted())
+fn is_over(qp: &Qp, bytes: u32, most: u32) -> bool {
+    bytes >= most || (bytes >= SHORT_RUN_BYTES && is_cpu_wanted(qp))
+}
+
+/// Whether who has worked for `qp` for a while had better have others go first. Any context.
+pub(crate) fn is_cpu_wanted(qp: &Qp) -> bool {
+    worker::is_cpu_wanted() || (qp.takes_turns() && worker::others_wait())
+}
+
+/// Has them do so. For work items that have more to do, with nothing held.
+fn give_way(qp: &Qp) {
+    if qp.takes_turns() {
+        worker::let_others_go_first();
+    } else {
+        worker::give_way();
+    }
 }
 
 /// How often a queue pair in ERR looks for receives that were posted since: posting one makes no
@@ -142,21 +157,15 @@ pub(crate) fn doorbell(qp: ArcBorrow<'_, Qp>) -> Result {
     Ok(())
 }
 
-/// Leaves it to a work item on `cpu` to send.
-///
+/// Leaves it to a work item on `cpu` to send, and to handle what is left to it.
 fn run_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
-    let queue = placed(&qp, &qp.fixed.send_cq);
-    let _ = queue.enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into());
-}
-
-/// The queue for work on one CPU for the owner of `cq`: beside one who polls, whom the scheduler would
-/// have share the CPU, it goes first.
-fn placed<'q>(qp: &'q Qp, cq: &Cq) -> &'q Queue {
     let queues = &qp.fixed.device.queues;
-    match cq.has_sleeper() {
+    // Beside one who polls, whom the scheduler would have share the CPU, it goes first.
+    let queue: &Queue = match qp.takes_turns() {
         true => &queues.ordered_runs,
         false => &queues.placed_streams,
-    }
+    };
+    let _ = queue.enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into());
 }
 
 /// Leaves it to a work item to send, so that who posts goes on posting; or to the timer.
@@ -165,7 +174,7 @@ fn run_beside(qp: ArcBorrow<'_, Qp>) {
         Place::On(cpu) => run_on(qp, cpu),
         Place::Anywhere => {
             let queues = &qp.fixed.device.queues;
-            let streams = match qp.fixed.send_cq.has_sleeper() {
+            let streams = match qp.takes_turns() {
                 true => &queues.runs,
                 false => &queues.streams,
             };
@@ -201,7 +210,7 @@ pub(crate) fn handle_response(
     packet: &Packet,
     incoming: Incoming<'_>,
 ) {
-    run_send_at(qp, qp.inbox.origin(), |half, findings| {
+    let _ = run_send_at(qp, qp.inbox.origin(), |half, findings| {
         let stats = &qp.fixed.device.stats;
         // Rules: VAL-5
         if half.route.as_ref().map(Route::ends) != Some(ends) {
@@ -336,10 +345,11 @@ pub(crate) fn handle_inbox_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     let _ = queue.enqueue_on::<Arc<Qp>, { work::INBOX }>(cpu, qp.into());
 }
 
-/// Has this CPU go on handling what was put aside for it, in turn with processes.
-pub(crate) fn go_on_with_inbox(qp: ArcBorrow<'_, Qp>) {
-    let queue = placed(&qp, &qp.fixed.recv_cq);
-    let _ = queue.enqueue_on::<Arc<Qp>, { work::INBOX }>(CpuId::current(), qp.into());
+/// Has this CPU go on handling what was put aside in turn with processes. A work item is for softirqs or
+/// for processes, never both, so it is not the one of the inbox that does so.
+pub(crate) fn leave_inbox(qp: ArcBorrow<'_, Qp>) {
+    qp.inbox.leave();
+    run_on(qp, CpuId::current());
 }
 
 /// Has `cpu` handle what its own device answers. Softirq context.
@@ -401,15 +411,15 @@ fn flush_recv(qp: &Qp, half: &mut RecvHalf, findings: &mut Findings) -> Run {
 
 /// Runs `first` on the send half and then the requester, until there is nothing more to send.
 fn run_send(qp: ArcBorrow<'_, Qp>, first: impl FnOnce(&mut SendHalf, &mut Findings)) {
-    run_send_at(qp, None, first);
+    let _ = run_send_at(qp, None, first);
 }
 
-/// Likewise, unless another CPU is to send.
+/// Likewise, unless another CPU is to send. Returns how the run ended.
 fn run_send_at(
     qp: ArcBorrow<'_, Qp>,
     other: Option<CpuId>,
     first: impl FnOnce(&mut SendHalf, &mut Findings),
-) {
+) -> Run {
     let sends_elsewhere = other.is_some();
     let mut findings = Findings::default();
     let (run, timeout, waits) = {
@@ -442,6 +452,7 @@ fn run_send_at(
         let faults = &qp.fixed.device.queues.faults;
         let _ = faults.enqueue::<Arc<Qp>, { work::FAULT_SEND }>(qp.into());
     }
+    run
 }
 
 /// When to look at the requester's timeouts. What a packet says that waits may be what it waits for.
@@ -519,7 +530,7 @@ fn send_requests(
     let stats = host.common.stats;
     let (mut bytes, most) = (0, run_bytes(&route.path));
     for _ in 0..RUN_PACKETS {
-        if is_over(bytes, most) {
+        if is_over(qp, bytes, most) {
             break;
         }
         if !credit.is_available() {
@@ -689,7 +700,7 @@ fn send_replies(
     let stats = host.common.stats;
     let (mut bytes, most) = (0, run_bytes(&route.path));
     for _ in 0..RUN_PACKETS {
-        if is_over(bytes, most) {
+        if is_over(qp, bytes, most) {
             break;
         }
         if !credit.is_available() {
@@ -816,6 +827,29 @@ pub(crate) fn run_later(qp: ArcBorrow<'_, Qp>) {
     };
 }
 
+/// Goes on with all that was left to process context. Returns whether there is more, for another run.
+fn go_on(qp: ArcBorrow<'_, Qp>) -> bool {
+    let is_left = qp.inbox.take_over();
+    let has_left = is_left && rx::handle_inbox(qp);
+    // Then it may run where packets are handled, not where requests are to be sent.
+    let may_overtake = is_left || qp.fixed.service.needs_order();
+    if may_overtake && qp.requests_ahead().is_some() {
+        run_later(qp);
+        return has_left;
+    }
+    if !is_left {
+        qp.stream.note_run();
+    }
+    find_address(&qp);
+    let run = run_send_at(qp, None, |half, _| half.deferred = false);
+    if qp.replies_ahead().is_some() && qp.recv.lock().service.needs_poll() {
+        reply_later(qp);
+    } else {
+        run_replies(qp);
+    }
+    has_left || run == Run::More
+}
+
 /// Finds out where the datagram goes that waits for that, if one does. May sleep.
 fn find_address(qp: &Qp) {
     let take_wanted = |half: &mut SendHalf| half.send.vectors.as_mut()?.take_wanted();
@@ -866,15 +900,8 @@ impl WorkItem<{ work::RUN }> for Qp {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        give_way();
-        let qp = this.as_arc_borrow();
-        qp.stream.note_run();
-        find_address(&qp);
-        run_send(qp, |half, _| half.deferred = false);
-        if qp.replies_ahead().is_some() && qp.recv.lock().service.needs_poll() {
-            reply_later(qp);
-        } else {
-            run_replies(qp);
+        if go_on(this.as_arc_borrow()) {
+            give_way(&this);
         }
     }
 }
@@ -891,8 +918,7 @@ impl WorkItem<{ work::INBOX }> for Qp {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        give_way();
-        rx::handle_inbox(this.as_arc_borrow());
+        let _ = rx::handle_inbox(this.as_arc_borrow());
     }
 }
 

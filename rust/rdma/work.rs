@@ -36,6 +36,21 @@ pub fn give_way() {
     unsafe { rdma_bindings::give_way() };
 }
 
+/// Whether somebody waits for this CPU, even if the scheduler will have who runs go on for a while, as
+/// it does for some milliseconds. Any context.
+#[inline]
+pub fn others_wait() -> bool {
+    // SAFETY: Callable in any context.
+    unsafe { rdma_bindings::others_wait() }
+}
+
+/// Has them go first, for work items that have more to do, with nothing held; does nothing in a bottom
+/// half.
+pub fn let_others_go_first() {
+    // SAFETY: By who calls it nothing is held.
+    unsafe { rdma_bindings::let_others_go_first() };
+}
+
 /// How a [`Queue`] runs its items.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flags(u32);

@@ -105,9 +105,7 @@ impl Buffers {
         }
         Ok(skb)
     }
-}
 
-impl Buffers {
     /// Appends `len` bytes that are to be written to an skb of [`skb`](Self::skb), in pieces of
     /// `PAGES_BYTES` and the rest. Process and softirq context.
     ///
