@@ -5,11 +5,14 @@
 
 PORT=18515
 
-# For pair, as rdma_cm's ports are not those of sockets; but some programs use either.
+# For pair, as rdma_cm's ports are not those of sockets; but some programs use either.  Who
+# listens everywhere does so on one device after the other.
 listens()
 {
+	local device=$DEV_B
+	[ "$1" != a ] || device=$DEV_A
 	ip netns exec "$1" rdma resource show cm_id |
-		grep -q "state LISTEN .*src-addr [^ ]*:$2 " ||
+		grep -q "^link $device/.* state LISTEN .*src-addr [^ ]*:$2 " ||
 		[ -n "$(ip netns exec "$1" ss -Hltnu "sport = :$2")" ]
 }
 
