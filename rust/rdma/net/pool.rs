@@ -77,6 +77,17 @@ impl Buffers {
         Ok(Arc::new(Self(pools), GFP_KERNEL)?)
     }
 
+    /// The pool of the CPU that this one is as long as bottom halves are disabled.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, for a CPU that was not possible.
+    #[inline]
+    fn of_this_cpu(&self, _bh: &BhDisabled) -> Result<&SpinLock<Pool>> {
+        let pool = self.0.by_cpu.get(CpuId::current().as_u32() as usize);
+        pool.and_then(Option::as_deref).ok_or(ENOMEM)
+    }
+
     /// A linear skb of ours alone, with `len` bytes of data that are to be written and `headroom`
     /// bytes before them. Process and softirq context.
     ///
@@ -86,16 +97,13 @@ impl Buffers {
     pub(super) fn skb(&self, headroom: u32, len: u32) -> Result<NonNull<sk_buff>> {
         // The CPU, and with it the pool, is ours until this is dropped: frames that are freed on
         // this CPU go back to its pool without taking the lock.
-        let _bh = BhDisabled::new();
+        let bh = BhDisabled::new();
         let room = headroom.saturating_add(len);
         let size = buffer_size(room);
         let skb = if size as usize > PAGES_BYTES {
             allocate(room)
         } else {
-            let pool = self.0.by_cpu.get(CpuId::current().as_u32() as usize);
-            let pool = pool.and_then(Option::as_ref).ok_or(ENOMEM)?;
-            let pool = pool.lock();
-            pool.skb(size)
+            self.of_this_cpu(&bh)?.lock().skb(size)
         };
         let skb = skb.ok_or(ENOMEM)?;
         // SAFETY: The skb is new and has room for both. CAST: Both are below 64 KiB.
@@ -120,10 +128,8 @@ impl Buffers {
         if len > MOST_PIECES * PAGES_BYTES {
             return Err(EINVAL);
         }
-        let _bh = BhDisabled::new();
-        let pool = self.0.by_cpu.get(CpuId::current().as_u32() as usize);
-        let pool = pool.and_then(Option::as_ref).ok_or(ENOMEM)?;
-        let pool = pool.lock();
+        let bh = BhDisabled::new();
+        let pool = self.of_this_cpu(&bh)?.lock();
         let mut left = len;
         while left > 0 {
             let piece = left.min(PAGES_BYTES);

@@ -1820,16 +1820,9 @@ fn a_message_that_grows_past_2_gib_is_refused() {
     let mut send = |request, responder: &mut Responder<_, _, _>| {
         let packet = Packet {
             bth: Bth {
-                transport: Transport::Rc,
                 solicited: false,
-                mig_req: false,
-                pad: 0,
-                pkey: Pkey::DEFAULT,
-                fecn: false,
-                becn: false,
-                dest_qp: Qpn::new(0x44),
-                ack_req: false,
                 psn,
+                ..header(0, false)
             },
             body: Body::Request(request),
             payload_len: 4096,
