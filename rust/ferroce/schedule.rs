@@ -709,14 +709,13 @@ fn send_replies(
         let Some(transmit) = responder.poll_transmit(host) else {
             return Run::Idle;
         };
-        let psn = transmit.psn;
         bytes = transmit.source.len().saturating_add(bytes);
         let sent = tx::send(&mut route.path, &transmit, credit, stats);
         let Err(miss) = sent else {
             continue;
         };
         match host.common.findings.faults.sort(miss) {
-            Fault::Gone => responder.payload_fault(psn, host),
+            Fault::Gone => responder.payload_fault(host),
             Fault::Absent => {
                 responder.unsend();
                 return Run::Absent;

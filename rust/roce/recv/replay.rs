@@ -36,6 +36,8 @@ pub(super) struct Kept<G> {
     original: u64,
     /// The message's number.
     msn: Msn,
+    /// How many of its responses were sent, at least once, before the last that was handed out.
+    sent: u32,
     /// What of the response is still to be sent.
     reply: Option<Reply<G>>,
 }
@@ -87,6 +89,7 @@ impl<G> Kept<G> {
             request: Request::Read(*reth),
             original: 0,
             msn,
+            sent: 0,
             reply: Some(Reply::new(grant, 0, reth.length, false, mtu)),
         }
     }
@@ -100,6 +103,7 @@ impl<G> Kept<G> {
             request: essence(request),
             original,
             msn,
+            sent: 0,
             reply: Some(Reply::new(None, 0, 0, false, mtu)),
         }
     }
@@ -292,7 +296,10 @@ impl<G, S: DerefMut<Target = [Replay<G>]>> Replays<G, S> {
             return;
         };
         let answered = match &kept.reply {
-            Some(reply) => reply.again || !reply.is_pending(),
+            Some(reply) => {
+                kept.sent = kept.sent.max(reply.next);
+                reply.again || !reply.is_pending()
+            }
             None => true,
         };
         kept.reply = Some(Reply::new(grant, again.response, length, answered, mtu));
@@ -330,18 +337,18 @@ impl<G, S: DerefMut<Target = [Replay<G>]>> Replays<G, S> {
     }
 
     /// Gives the answer up of which a response was handed out last, if the same was sent in full
-    /// before; false if it was not.
-    // Rules: DUP-20
-    pub(super) fn forgo(&mut self) -> bool {
+    /// before. If not, returns the PSN to refuse it at: its first response that was never sent. The
+    /// requester may have those before, and would take a refusal of them for an old one.
+    // Rules: DUP-20, NAK-24
+    pub(super) fn forgo(&mut self) -> Option<Psn> {
         let cursor = self.cursor;
-        let Some(kept) = self.get_mut(cursor) else {
-            return false;
-        };
-        let again = kept.reply.as_ref().is_some_and(|reply| reply.again);
-        if again {
+        let kept = self.get_mut(cursor)?;
+        let reply = kept.reply.as_ref()?;
+        if reply.again {
             kept.reply = None;
+            return None;
         }
-        again
+        Some(kept.first.add(kept.sent.max(reply.last)))
     }
 
     /// The next response to send, if [there is one](Self::has_response).
@@ -351,6 +358,7 @@ impl<G, S: DerefMut<Target = [Replay<G>]>> Replays<G, S> {
         let (first, msn) = (kept.first, kept.msn);
         let reply = kept.reply.as_mut()?;
         let index = reply.next;
+        kept.sent = kept.sent.max(index);
         reply.last = index;
         reply.next = index.saturating_add(bundle.psns()).min(reply.stop);
         let at = index.wrapping_sub(reply.base).wrapping_mul(mtu.bytes());

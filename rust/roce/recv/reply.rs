@@ -51,19 +51,19 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
         }
     }
 
-    /// Says that the source of the packet `psn`, returned by
-    /// [`poll_transmit`](Self::poll_transmit), cannot be read: the READ is refused there, and the
-    /// queue pair fails. But if the READ was answered in full before, its duplicate is dropped, as
+    /// Says that the source of the packet that [`poll_transmit`](Self::poll_transmit) returned last
+    /// cannot be read: the READ is refused at its first response that was never sent, and the queue
+    /// pair fails. But if the READ was answered in full before, its duplicate is dropped, as
     /// one is that is not authorized any more: it may be a stray copy, and whoever sent it may have
     /// had the memory's key invalidated since.
     // Rules: NAK-24
-    pub fn payload_fault<H: RecvHost<Payload = P, Grant = G>>(&mut self, psn: Psn, host: &mut H) {
+    pub fn payload_fault<H: RecvHost<Payload = P, Grant = G>>(&mut self, host: &mut H) {
         let Some(mut running) = self.running() else {
             return;
         };
-        if running.replays.forgo() {
+        let Some(psn) = running.replays.forgo() else {
             return;
-        }
+        };
         // What comes after it will never be sent, be it data or a refusal.
         running.replays.clear();
         let code = NakCode::RemoteOperation;

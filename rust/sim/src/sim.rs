@@ -497,13 +497,12 @@ impl Sim {
                 return None;
             };
             let transmit = responder.poll_transmit(host)?;
-            let psn = transmit.psn;
             let made = make(&transmit, ends, |grant, at, len| {
                 host.memory.fetch(grant, at, len).map(<[u8]>::to_vec)
             });
             match made {
                 Err(Fault::Absent) => responder.unsend(),
-                Err(Fault::Gone) => responder.payload_fault(psn, host),
+                Err(Fault::Gone) => responder.payload_fault(host),
                 Ok(_) => {}
             }
             Some(made)

@@ -211,12 +211,11 @@ impl Victim {
             if let Source::Bytes { memory, at, len } = transmit.source {
                 assert!(len > 0 && at + len <= memory.len);
             }
-            let psn = transmit.psn;
             if self.world.is_absent() {
                 self.responder.unsend();
             } else if faulty {
                 let mut host = self.world.host(&[]);
-                self.responder.payload_fault(psn, &mut host);
+                self.responder.payload_fault(&mut host);
             }
         }
     }

@@ -387,7 +387,7 @@ impl Endpoint {
     /// The next packet of either half.
     fn poll(&mut self, now: Instant) -> Option<Vec<u8>> {
         if let Some(transmit) = self.responder.poll_transmit(&mut self.world.host(&[])) {
-            let (source, psn) = (describe(&transmit.source, grant_range), transmit.psn);
+            let source = describe(&transmit.source, grant_range);
             let header = transmit.header.as_bytes().to_vec();
             return match self.gather(header, source, transmit_pad(source)) {
                 Ok(bytes) => Some(bytes),
@@ -396,7 +396,7 @@ impl Endpoint {
                     self.poll(now)
                 }
                 Err(Fault::Gone) => {
-                    self.responder.payload_fault(psn, &mut self.world.host(&[]));
+                    self.responder.payload_fault(&mut self.world.host(&[]));
                     self.poll(now)
                 }
             };

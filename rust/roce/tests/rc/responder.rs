@@ -290,7 +290,7 @@ fn before_start_it_does_nothing() {
     assert_eq!(lone.responder.expected_psn(), None);
     let host = &mut lone.world.host(&[]);
     lone.responder.set_established();
-    lone.responder.payload_fault(Psn::new(0), host);
+    lone.responder.payload_fault(host);
     assert_eq!(lone.responder.flush_posted(host), Flush::Done);
     assert_eq!(lone.world.recv_queue.len(), 1);
     // Errors before it ran flush what was posted.
@@ -890,7 +890,7 @@ fn memory_that_goes_away_fails_the_queue_pair() {
     let ((psn, _), _) = lone.poll().unwrap();
     assert_eq!(psn, 1);
     let host = &mut lone.world.host(&[]);
-    lone.responder.payload_fault(Psn::new(FIRST).add(1), host);
+    lone.responder.payload_fault(host);
     raised(&lone.world, AsyncEvent::Fatal);
     assert_eq!(lone.replies(), [(1, Says::Nak(NakCode::RemoteOperation))]);
     assert_eq!(lone.state(), RecvState::Error);
@@ -907,12 +907,31 @@ fn a_fault_under_a_duplicate_drops_it() {
     lone.request(0, Request::Read(reth(0, 600)), 0);
     lone.poll().unwrap();
     let host = &mut lone.world.host(&[]);
-    lone.responder.payload_fault(Psn::new(FIRST), host);
+    lone.responder.payload_fault(host);
     assert_eq!(lone.replies(), []);
     assert_eq!(lone.state(), RecvState::Running);
     assert_eq!(lone.world.grants.count(), 0);
     lone.request(3, send_only(), 10);
     assert_eq!(lone.replies(), [(3, Says::Ack)]);
+}
+
+/// The requester may have what was sent before, and would not take a refusal of that.
+// Rules: NAK-24
+#[test]
+fn a_fault_under_a_repetition_refuses_what_was_never_sent() {
+    for again in 0..3 {
+        let mut lone = Lone::new(config());
+        lone.request(0, Request::Read(reth(0, 600)), 0);
+        lone.poll().unwrap();
+        lone.poll().unwrap();
+        let at = again as u32 * MTU;
+        lone.request(again, Request::Read(reth(at as usize, 600 - at)), 0);
+        let ((psn, _), _) = lone.poll().unwrap();
+        assert_eq!(psn, again);
+        lone.responder.payload_fault(&mut lone.world.host(&[]));
+        raised(&lone.world, AsyncEvent::Fatal);
+        assert_eq!(lone.replies(), [(2, Says::Nak(NakCode::RemoteOperation))]);
+    }
 }
 
 // Rules: NAK-24
@@ -924,7 +943,7 @@ fn a_fault_before_a_refusal_is_what_is_told() {
     raised(&lone.world, AsyncEvent::RequestError);
     lone.poll();
     let host = &mut lone.world.host(&[]);
-    lone.responder.payload_fault(Psn::new(FIRST), host);
+    lone.responder.payload_fault(host);
     raised(&lone.world, AsyncEvent::RequestError);
     assert_eq!(lone.replies(), [(0, Says::Nak(NakCode::RemoteOperation))]);
 }
