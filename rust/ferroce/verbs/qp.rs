@@ -291,9 +291,9 @@ fn storage<T: Default>(count: u32) -> Result<Slots<T>> {
 }
 
 /// Requests of a process that there is room for at first: most queue pairs of many never have more
-/// under way. They take two KiB.
-const FIRST_WINDOW: u32 = 12;
-const _: () = assert!(FIRST_WINDOW as usize * size_of::<Slot<Payload>>() <= 2048);
+/// under way. They take half a KiB.
+const FIRST_WINDOW: u32 = 3;
+const _: () = assert!(FIRST_WINDOW as usize * size_of::<Slot<Payload>>() <= 512);
 
 /// How many times as much room there is next.
 const WIDER: usize = 4;
@@ -321,9 +321,12 @@ struct Prepared {
 impl Handle {
     /// Rings the doorbell of the send queue.
     pub(super) fn doorbell(&self) -> Result {
-        if self.qp.is_narrow.load(Relaxed) {
-            widen(&self.qp);
+        schedule::doorbell(self.qp.as_arc_borrow())?;
+        if !self.qp.is_narrow.load(Relaxed) {
+            return Ok(());
         }
+        // Who has posted all of it at once may not come again.
+        widen(&self.qp);
         schedule::doorbell(self.qp.as_arc_borrow())
     }
 
