@@ -43,6 +43,10 @@ const MOST_ASIDE: usize = 512;
 /// How long a CPU that has sent much is taken for one that goes on.
 const RECENT_NS: u64 = 1_000_000;
 
+/// How long what was much may still be in the queues of the CPU that sent it. One of a virtual machine
+/// stands still for a while where others want the CPU that it runs on, too.
+const SLOW_NS: u64 = 10_000_000;
+
 /// Which CPUs send much.
 ///
 /// It is a guess, from which nothing but speed depends.
@@ -80,7 +84,7 @@ impl Senders {
         let Some(SentAt(at)) = self.0.get(cpu.as_u32() as usize) else {
             return false;
         };
-        is_recent(at.load(Relaxed), now)
+        now.saturating_sub(at.load(Relaxed)) < RECENT_NS
     }
 
     /// The CPU that had better handle a packet of so many bytes than this one does.
@@ -95,10 +99,6 @@ impl Senders {
         }
         another_cpu(here).filter(|other| !self.is_sending(*other, now))
     }
-}
-
-fn is_recent(at: u64, now: u64) -> bool {
-    now.saturating_sub(at) < RECENT_NS
 }
 
 /// Where and when a half of a queue pair has sent last. What another CPU sends may overtake that, in
@@ -133,15 +133,27 @@ impl LastSent {
         CpuId::from_u32(self.cpu.load(Relaxed))
     }
 
+    /// The CPU that had better send, if it is another than this one: it has `in_flight` frames that were
+    /// not received yet, or sent much just now. For what costs little if it overtakes.
+    #[inline]
+    pub(crate) fn had_better(&self, in_flight: u32) -> Option<CpuId> {
+        self.within(RECENT_NS, in_flight)
+    }
+
     /// The CPU, if it is another than this one and some of what it has sent, of which `in_flight`
     /// frames were not received yet, may still be in its queues. A train counts as received when that
     /// begins, so what was much does for some time.
     #[inline]
     pub(crate) fn ahead(&self, in_flight: u32) -> Option<CpuId> {
-        let was_much_just_now = || is_recent(self.much_at.load(Relaxed), now_ns());
+        self.within(SLOW_NS, in_flight)
+    }
+
+    #[inline]
+    fn within(&self, ns: u64, in_flight: u32) -> Option<CpuId> {
+        let was_much_since = || now_ns().saturating_sub(self.much_at.load(Relaxed)) < ns;
         self.cpu()
             .filter(|cpu| *cpu != CpuId::current())
-            .filter(|_| in_flight > 0 || was_much_just_now())
+            .filter(|_| in_flight > 0 || was_much_since())
     }
 }
 
@@ -301,13 +313,18 @@ impl Inbox {
         CpuId::from_u32(self.from.load(Relaxed)).filter(|from| *from != CpuId::current())
     }
 
-    /// Another CPU that had better go on with it, as this one sends by now and that one does not. That
-    /// one has to be told. For the one work item that handles packets.
+    /// Another CPU that had better go on with it, as this one sends by now and that one does not.
     ///
     /// An inbox that always has something in it would stay where it is otherwise, and with it, in the
     /// end, all that the wire does: the scheduler has work follow work.
+    pub(crate) fn had_better_move(senders: &Senders) -> Option<CpuId> {
+        senders.other_for(LARGE)
+    }
+
+    /// Gives it to the CPU that had better go on with it, if one does, and which has to be told. For
+    /// whom it was left to: a work item of an inbox that is queued while it runs stays on its CPU.
     pub(crate) fn move_away(&self, senders: &Senders) -> Option<CpuId> {
-        let other = senders.other_for(LARGE)?;
+        let other = Self::had_better_move(senders)?;
         let _packets = self.packets.lock();
         self.cpu.store(other.as_u32(), Relaxed);
         if self.from.load(Relaxed) != u32::MAX {

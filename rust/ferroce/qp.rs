@@ -305,7 +305,11 @@ impl Qp {
     /// The CPU whose requests may be overtaken by what this one sends now.
     #[inline]
     pub(crate) fn requests_ahead(&self) -> Option<CpuId> {
-        self.last_sent.ahead(self.fixed.credit.in_flight())
+        if self.fixed.service.needs_order() {
+            return self.last_sent.ahead(self.fixed.credit.in_flight());
+        }
+        // The peer asks for what is overtaken once more, so it matters where that is much.
+        self.last_sent.had_better(0)
     }
 
     /// Likewise, of replies.

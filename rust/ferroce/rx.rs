@@ -73,16 +73,23 @@ pub(crate) fn handle_inbox(qp: ArcBorrow<'_, Qp>) -> bool {
     if !handle_some(qp, &qp.inbox) {
         return false;
     }
-    if let Some(cpu) = qp.inbox.move_away(&qp.fixed.device.queues.senders) {
-        schedule::handle_inbox_on(qp, cpu);
-        return false;
-    }
-    if schedule::is_cpu_wanted(&qp) {
+    let senders = &qp.fixed.device.queues.senders;
+    if schedule::is_cpu_wanted(&qp) || Inbox::had_better_move(senders).is_some() {
         schedule::leave_inbox(qp);
         return true;
     }
     schedule::handle_inbox_on(qp, CpuId::current());
     false
+}
+
+/// Goes on with what was left to process context: has another CPU do so, if that had better. Returns
+/// likewise.
+pub(crate) fn handle_left(qp: ArcBorrow<'_, Qp>) -> bool {
+    if let Some(cpu) = qp.inbox.move_away(&qp.fixed.device.queues.senders) {
+        schedule::handle_inbox_on(qp, cpu);
+        return false;
+    }
+    handle_inbox(qp)
 }
 
 /// Handles responses of its own device to `qp`. Softirq context.

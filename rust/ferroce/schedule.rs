@@ -115,6 +115,8 @@ pub(crate) enum Run {
     Absent,
     /// There is more to do.
     More,
+    /// That CPU had better do it, as its packets would be overtaken.
+    Elsewhere(CpuId),
 }
 
 impl From<Flush> for Run {
@@ -148,8 +150,8 @@ pub(crate) fn doorbell(qp: ArcBorrow<'_, Qp>) -> Result {
     } else {
         qp.fixed.credit.in_flight()
     };
-    let ahead = || qp.last_sent.ahead(in_flight);
-    match qp.inbox.origin().or_else(ahead) {
+    let other = || qp.last_sent.had_better(in_flight);
+    match qp.inbox.origin().or_else(other) {
         Some(cpu) => run_on(qp, cpu),
         None if is_stream => run_beside(qp),
         None => run_send(qp, |_, _| {}),
@@ -210,7 +212,7 @@ pub(crate) fn handle_response(
     packet: &Packet,
     incoming: Incoming<'_>,
 ) {
-    let _ = run_send_at(qp, qp.inbox.origin(), |half, findings| {
+    let run = run_send_at(qp, qp.inbox.origin(), |half, findings| {
         let stats = &qp.fixed.device.stats;
         // Rules: VAL-5
         if half.route.as_ref().map(Route::ends) != Some(ends) {
@@ -225,6 +227,9 @@ pub(crate) fn handle_response(
             half.waiting.begin(absent, incoming.packet, stats);
         }
     });
+    if let Run::Elsewhere(cpu) = run {
+        run_on(qp, cpu);
+    }
 }
 
 fn respond(
@@ -409,9 +414,16 @@ fn flush_recv(qp: &Qp, half: &mut RecvHalf, findings: &mut Findings) -> Run {
     })
 }
 
+/// Whether nothing that is sent there is overtaken: it enters no network.
+fn stays_here(route: &Option<Route>) -> bool {
+    route.as_ref().is_some_and(|route| route.path.keeps_own())
+}
+
 /// Runs `first` on the send half and then the requester, until there is nothing more to send.
 fn run_send(qp: ArcBorrow<'_, Qp>, first: impl FnOnce(&mut SendHalf, &mut Findings)) {
-    let _ = run_send_at(qp, None, first);
+    if let Run::Elsewhere(cpu) = run_send_at(qp, None, first) {
+        run_on(qp, cpu);
+    }
 }
 
 /// Likewise, unless another CPU is to send. Returns how the run ended.
@@ -425,13 +437,15 @@ fn run_send_at(
     let (run, timeout, waits) = {
         let mut half = qp.send.lock();
         let needs_order = qp.fixed.service.needs_order();
-        let overtakes = needs_order && qp.requests_ahead().is_some();
-        half.deferred |= overtakes;
+        let ahead = qp.requests_ahead().filter(|_| !stays_here(&half.route));
+        half.deferred |= needs_order && ahead.is_some();
         first(&mut half, &mut findings);
-        let run = if half.deferred && overtakes {
+        let run = if half.deferred && ahead.is_some() {
             Run::More
         } else if half.deferred || half.waiting.stops_sending() || sends_elsewhere {
             Run::Idle
+        } else if let Some(cpu) = ahead {
+            Run::Elsewhere(cpu)
         } else {
             qp.last_sent.note();
             send(&qp, &mut half, &mut findings)
@@ -625,21 +639,27 @@ fn send_datagrams_to(
     None
 }
 
-/// Sends what the responder owes.
-fn run_replies(qp: ArcBorrow<'_, Qp>) {
-    run_replies_after(qp, Faults::default());
+/// Sends what the responder owes. Returns the CPU that has to do so instead, if this one would overtake
+/// what that one has sent: where it was queued, nothing may have been ahead yet.
+fn run_replies(qp: ArcBorrow<'_, Qp>) -> Option<CpuId> {
+    run_replies_after(qp, Faults::default())
 }
 
 /// Likewise, after memory was faulted in, or could not be.
-fn run_replies_after(qp: ArcBorrow<'_, Qp>, faults: Faults) {
+fn run_replies_after(qp: ArcBorrow<'_, Qp>, faults: Faults) -> Option<CpuId> {
     let mut findings = Findings::after(faults);
     let run = {
         let mut half = qp.recv.lock();
+        let ahead = qp.replies_ahead().filter(|_| !stays_here(&half.route));
+        if ahead.is_some() && half.service.needs_poll() {
+            return ahead;
+        }
         half.arrivals.end();
         reply(&qp, &mut half, &mut findings)
     };
     tell(qp, &qp.fixed.recv_cq, findings);
     go_on_replying(qp, run);
+    None
 }
 
 /// Sends what is owed, and has the queue pair fail if that was to say so. The receive lock is held by
@@ -663,7 +683,7 @@ fn go_on_replying(qp: ArcBorrow<'_, Qp>, run: Run) {
     match run {
         Run::More => reply_later(qp),
         Run::Absent => fault_recv_later(qp),
-        Run::Idle | Run::Blocked => {}
+        Run::Idle | Run::Blocked | Run::Elsewhere(_) => {}
     }
 }
 
@@ -752,7 +772,9 @@ fn run_recv_faults(qp: ArcBorrow<'_, Qp>) {
             to_send
         };
         tell(qp, &qp.fixed.recv_cq, findings);
-        run_replies_after(qp, to_send);
+        if run_replies_after(qp, to_send).is_some() {
+            reply_later(qp);
+        }
     }
     fault_recv_later(qp);
 }
@@ -829,22 +851,20 @@ pub(crate) fn run_later(qp: ArcBorrow<'_, Qp>) {
 /// Goes on with all that was left to process context. Returns whether there is more, for another run.
 fn go_on(qp: ArcBorrow<'_, Qp>) -> bool {
     let is_left = qp.inbox.take_over();
-    let has_left = is_left && rx::handle_inbox(qp);
-    // Then it may run where packets are handled, not where requests are to be sent.
-    let may_overtake = is_left || qp.fixed.service.needs_order();
-    if may_overtake && qp.requests_ahead().is_some() {
-        run_later(qp);
-        return has_left;
-    }
+    let has_left = is_left && rx::handle_left(qp);
+    // Else it runs where packets are handled.
     if !is_left {
         qp.stream.note_run();
     }
     find_address(&qp);
     let run = run_send_at(qp, None, |half, _| half.deferred = false);
-    if qp.replies_ahead().is_some() && qp.recv.lock().service.needs_poll() {
+    if let Run::Elsewhere(cpu) = run {
+        // So that it does not go offline meanwhile.
+        let _bh = BhDisabled::new();
+        send_at(qp, cpu);
+    }
+    if run_replies(qp).is_some() {
         reply_later(qp);
-    } else {
-        run_replies(qp);
     }
     has_left || run == Run::More
 }
@@ -909,7 +929,11 @@ impl WorkItem<{ work::REPLY }> for Qp {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        run_replies(this.as_arc_borrow());
+        let qp = this.as_arc_borrow();
+        // Queued while it runs it would stay on this CPU, so the other work item goes there.
+        if let Some(cpu) = run_replies(qp) {
+            run_on(qp, cpu);
+        }
     }
 }
 
