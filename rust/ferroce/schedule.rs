@@ -212,6 +212,7 @@ pub(crate) fn handle_response(
     packet: &Packet,
     incoming: Incoming<'_>,
 ) {
+    let mut has_left = false;
     let run = run_send_at(qp, qp.inbox.origin(), |half, findings| {
         let stats = &qp.fixed.device.stats;
         // Rules: VAL-5
@@ -226,9 +227,11 @@ pub(crate) fn handle_response(
             let absent = findings.faults.take();
             half.waiting.begin(absent, incoming.packet, stats);
         }
+        has_left = half.service.has_left();
     });
-    if let Run::Elsewhere(cpu) = run {
-        run_on(qp, cpu);
+    match run {
+        Run::Elsewhere(cpu) if has_left => run_on(qp, cpu),
+        _ => {}
     }
 }
 

@@ -114,6 +114,15 @@ impl SendService {
         })
     }
 
+    /// Whether to go on though nothing was posted.
+    #[inline]
+    pub(crate) fn has_left(&self) -> bool {
+        match self {
+            Self::Connected(_, requester) => requester.has_left(),
+            Self::Datagram(_) => true,
+        }
+    }
+
     /// How many requests may be under way.
     pub(crate) fn room(&self) -> usize {
         match self {

@@ -362,6 +362,17 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
         }
     }
 
+    /// Whether polling it may come to anything though nothing was posted since it was polled last:
+    /// work was left then, something is to be sent again, or it has failed.
+    #[inline]
+    pub fn has_left(&self) -> bool {
+        match &self.phase {
+            Phase::Running(flow) => flow.blocked.is_some() || flow.next != flow.end,
+            Phase::Idle => false,
+            Phase::Stopped(_) | Phase::Error => true,
+        }
+    }
+
     /// The PSN that the next new packet gets, for `sq_psn` of a query; `None` unless it runs.
     // Rules: PSN-18
     pub fn next_psn(&self) -> Option<Psn> {

@@ -253,6 +253,31 @@ fn before_start_it_does_nothing() {
     assert_eq!(lone.world.send_queue.len(), 1);
 }
 
+#[test]
+fn it_has_nothing_left_until_something_is_to_be_sent_again() {
+    let mut lone = Lone::with(
+        config(),
+        &[(send(), 600), (read(0), 10), (read(0), 10), (read(0), 10)],
+    );
+    assert!(!lone.requester.has_left());
+    assert_eq!(lone.poll_psns(), [0, 1, 2, 3, 4]);
+    // The last READ is one more than may be outstanding.
+    assert!(lone.requester.has_left());
+    lone.ack(2);
+    lone.data(3, 3, 10);
+    assert!(lone.requester.has_left());
+    assert_eq!(lone.poll_psns(), [5]);
+    assert!(!lone.requester.has_left());
+    lone.nak(4, NakCode::SequenceError);
+    assert!(lone.requester.has_left());
+    assert_eq!(lone.poll_psns(), [4, 5]);
+    assert!(!lone.requester.has_left());
+    lone.nak(4, NakCode::InvalidRequest);
+    assert!(lone.requester.has_left());
+    lone.requester.reset(&mut lone.world.host(&[]));
+    assert!(!lone.requester.has_left());
+}
+
 // Rules: ACK-3, ACK-9, ACK-11, CPL-6, PSN-5, RTY-6
 #[test]
 fn an_acknowledgement_retires_all_up_to_its_psn() {
