@@ -22,7 +22,7 @@ use core::mem;
 use kernel::cpu::{nr_cpu_ids, CpuId};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
-use rdma::net::{Datagram, HeldPacket, PacketQueue};
+use rdma::net::{HeldPacket, PacketQueue};
 use rdma::slots::Slots;
 use rdma::sync::BhSpinLock;
 use rdma::timer::now_ns;
@@ -188,10 +188,10 @@ fn has_room() -> bool {
     PacketQueue::len_of_all() < MOST_ASIDE
 }
 
-/// What became of a packet that another CPU may have to handle.
+/// What became of a packet that is for another CPU.
 pub(crate) enum Aside {
-    /// It is to be handled here.
-    No,
+    /// All that came before is handled by now, so it is to be handled here.
+    No(HeldPacket),
     /// It waits behind others, of which that CPU knows.
     Behind,
     /// It is the first that waits: that CPU has to be told.
@@ -201,7 +201,7 @@ pub(crate) enum Aside {
 /// Why a packet was not put aside.
 enum Declined {
     /// All that came before is handled by now.
-    Closed,
+    Closed(HeldPacket),
     Full(HeldPacket),
 }
 
@@ -217,40 +217,35 @@ impl Inbox {
         })
     }
 
-    /// Puts `packet` aside if another CPU is to handle it. Where there is no room `handle` gets what came
-    /// first. Softirq context.
+    /// Whether what arrives waits behind others, which were put aside.
     #[inline]
-    pub(crate) fn divert(
-        &self,
-        packet: &Datagram,
-        senders: &Senders,
-        stats: &Stats,
-        handle: impl Fn(&HeldPacket),
-    ) -> Aside {
-        if self.is_open.load(Acquire) {
-            return self.put(packet, None, stats, handle);
-        }
-        match senders.other_for(packet.payload_len()) {
-            Some(other) if has_room() => self.put(packet, Some(other), stats, handle),
-            _ => Aside::No,
-        }
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open.load(Acquire)
     }
 
-    fn put(
+    /// The CPU that had better handle a packet of so many bytes than this one does, where none waits.
+    #[inline]
+    pub(crate) fn other_for(senders: &Senders, bytes: u32) -> Option<CpuId> {
+        senders.other_for(bytes).filter(|_| has_room())
+    }
+
+    /// Puts `packet` aside for `other`, or for whom those before it wait for. Where there is no room
+    /// `handle` gets what came first. Softirq context.
+    pub(crate) fn put(
         &self,
-        packet: &Datagram,
+        packet: HeldPacket,
         other: Option<CpuId>,
         stats: &Stats,
         handle: impl Fn(&HeldPacket),
     ) -> Aside {
-        let mut packet = packet.hold();
+        let mut packet = packet;
         for _ in 0..MAKE_ROOM {
             match self.push(packet, other) {
                 Ok(first) => {
                     stats.count(Counter::SteeredPackets);
                     return first.map_or(Aside::Behind, Aside::First);
                 }
-                Err(Declined::Closed) => return Aside::No,
+                Err(Declined::Closed(back)) => return Aside::No(back),
                 Err(Declined::Full(back)) => packet = back,
             }
             let _turn = self.turn.lock();
@@ -274,7 +269,9 @@ impl Inbox {
             return Ok(None);
         }
         // If it was open before, all that came before is handled by now.
-        let other = other.ok_or(Declined::Closed)?;
+        let Some(other) = other else {
+            return Err(Declined::Closed(packet));
+        };
         // Nothing is in it, so there is room.
         packets.push(packet).map_err(Declined::Full)?;
         self.open(other, CpuId::current().as_u32());

@@ -57,7 +57,7 @@ impl Receiver for Ingress {
         let Some(device) = device else {
             return;
         };
-        if let Err(drop) = receive(&device, &packet, &guard) {
+        if let Err(drop) = receive(&device, packet, &guard) {
             device.stats.count(drop);
         }
     }
@@ -210,20 +210,54 @@ pub(crate) fn parse(datagram: &Datagram, first: &[u8]) -> Result<Packet, Counter
 /// # Errors
 ///
 /// The counter of the reason for which it is dropped.
-fn receive(device: &Device, datagram: &RxPacket<'_>, guard: &Guard) -> Result<(), Counter> {
+fn receive(device: &Device, datagram: RxPacket<'_>, guard: &Guard) -> Result<(), Counter> {
     let mut first = [0; FIRST_BYTES];
     let first = datagram.peek(&mut first);
-    let packet = parse(datagram, first)?;
-    let arrival = Arrival::new(device, datagram, Some(datagram.device()), &packet);
+    let named = first.first_chunk().map(bth::dest_qp);
+    let named = named.and_then(|qpn| device.qps.get(qpn.get(), guard));
+    // Who handles those before it looks at it, so that this CPU gets done with a train.
+    if let Some(qp) = named.filter(|qp| may_be_left(qp) && qp.inbox.is_open()) {
+        put_aside(qp, datagram.into_held(), None);
+        return Ok(());
+    }
+    let packet = parse(&datagram, first)?;
+    let arrival = Arrival::new(device, &datagram, Some(datagram.device()), &packet);
     // Rules: VAL-13
     // Either says that there may be many to take it; both must.
     match (
         is_multicast(arrival.ends.ours),
         packet.bth.dest_qp == Qpn::MULTICAST,
     ) {
-        (false, false) => arrival.unicast(first, guard),
-        (true, true) => arrival.multicast(first, guard),
-        _ => Err(Counter::UnknownQp),
+        (false, false) => {}
+        (true, true) => return arrival.multicast(first, guard),
+        _ => return Err(Counter::UnknownQp),
+    }
+    // Rules: VAL-1, VAL-2
+    let qp = named.ok_or(Counter::UnknownQp)?;
+    let half = arrival.check(&qp).map_err(Counter::from)?;
+    let other = Inbox::other_for(&device.queues.senders, datagram.payload_len());
+    if let Some(other) = other.filter(|_| may_be_left(&qp)) {
+        put_aside(qp, datagram.into_held(), Some(other));
+        return Ok(());
+    }
+    check_icrc(&datagram, first)?;
+    arrival.hand_over(qp, half, Answers::Each);
+    Ok(())
+}
+
+/// Whether another CPU may handle packets for `qp`. Not datagrams: of them, more has to be known than
+/// what is kept.
+fn may_be_left(qp: &Qp) -> bool {
+    matches!(qp.fixed.service, Service::Connection(_))
+}
+
+/// Leaves a packet to another CPU, or to the one that handles those before it.
+fn put_aside(qp: ArcBorrow<'_, Qp>, held: HeldPacket, other: Option<CpuId>) {
+    let stats = &qp.fixed.device.stats;
+    match (qp.inbox).put(held, other, stats, |held| handle_held(qp, held)) {
+        Aside::No(held) => handle_held(qp, &held),
+        Aside::Behind => {}
+        Aside::First(cpu) => schedule::handle_inbox_on(qp, cpu),
     }
 }
 
@@ -253,41 +287,6 @@ impl<'a> Arrival<'a> {
                 ours: datagram.destination(),
                 theirs: datagram.source(),
             },
-        }
-    }
-
-    /// Hands it to the queue pair that it names. `first` is as it arrived.
-    fn unicast(&self, first: &[u8], guard: &Guard) -> Result<(), Counter> {
-        // Rules: VAL-1, VAL-2
-        let qp = self
-            .device
-            .qps
-            .get(self.packet.bth.dest_qp.get(), guard)
-            .ok_or(Counter::UnknownQp)?;
-        let half = self.check(&qp).map_err(Counter::from)?;
-        if self.is_diverted(qp) {
-            return Ok(());
-        }
-        check_icrc(self.datagram, first)?;
-        self.hand_over(qp, half, Answers::Each);
-        Ok(())
-    }
-
-    /// Leaves it to another CPU, if that is to handle it. Datagrams are not: of them, more has to be
-    /// known than what is kept.
-    fn is_diverted(&self, qp: ArcBorrow<'_, Qp>) -> bool {
-        if !matches!(qp.fixed.service, Service::Connection(_)) {
-            return false;
-        }
-        let senders = &self.device.queues.senders;
-        let stats = &self.device.stats;
-        match (qp.inbox).divert(self.datagram, senders, stats, |held| handle_held(qp, held)) {
-            Aside::No => false,
-            Aside::Behind => true,
-            Aside::First(cpu) => {
-                schedule::handle_inbox_on(qp, cpu);
-                true
-            }
         }
     }
 

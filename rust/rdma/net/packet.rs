@@ -132,6 +132,15 @@ impl<'a> RxPacket<'a> {
         }
     }
 
+    /// Keeps the datagram for later, as [`Datagram::hold`] does.
+    pub fn into_held(self) -> HeldPacket {
+        let datagram = Datagram { ..*self };
+        core::mem::forget(self);
+        datagram.let_go();
+        // INVARIANT: It is the same, and nobody else has it.
+        HeldPacket(datagram)
+    }
+
     /// Frees the datagram and counts it as dropped, for those who watch drops.
     pub fn reject(self) {
         let skb = self.skb.as_ptr();
@@ -209,16 +218,22 @@ impl Datagram {
 
     /// Keeps the datagram for later: what the network needs it for no more, but reading it.
     pub fn hold(&self) -> HeldPacket {
+        self.let_go();
+        // SAFETY: The skb is ours.
+        unsafe { bindings::skb_get(self.skb.as_ptr()) };
+        // INVARIANT: This has a count of its own; the bytes are the same.
+        HeldPacket(Datagram { ..*self })
+    }
+
+    /// Gives up what may go away with the read side in which it was received: its route and socket.
+    #[inline]
+    fn let_go(&self) {
         let skb = self.skb.as_ptr();
-        // SAFETY: The skb is ours, and only this thread has it. What may go away with the read side
-        // in which it was received, its route and socket, it gives up.
+        // SAFETY: The skb is ours, and only this thread has it.
         unsafe {
-            bindings::skb_get(skb);
             bindings::skb_orphan(skb);
             bindings::skb_dst_drop(skb);
         }
-        // INVARIANT: This has a count of its own; the bytes are the same.
-        HeldPacket(Datagram { ..*self })
     }
 
     /// Whether it came over IPv6.

@@ -66,6 +66,13 @@ pub(crate) const fn opcode(bytes: &[u8; BYTES]) -> u8 {
     bytes[0]
 }
 
+/// The queue pair that a packet is for, if it is one.
+#[inline]
+pub fn dest_qp(bytes: &[u8; BYTES]) -> Qpn {
+    let [.., q0, q1, q2, _, _, _, _] = *bytes;
+    Qpn::from_be_bytes([q0, q1, q2])
+}
+
 impl Bth {
     /// Parses all but the opcode, which [`opcode()`] yields.
     ///
@@ -75,7 +82,7 @@ impl Bth {
     // Rules: WIRE-7, WIRE-8, WIRE-9, WIRE-31
     #[inline]
     pub fn parse(transport: Transport, bytes: &[u8; BYTES]) -> Result<Self, ParseError> {
-        let [_, flags, p0, p1, notes, q0, q1, q2, ack, s0, s1, s2] = *bytes;
+        let [_, flags, p0, p1, notes, _, _, _, ack, s0, s1, s2] = *bytes;
         // Rules: WIRE-6
         if flags & VERSION_MASK != 0 {
             return Err(ParseError::Version);
@@ -88,7 +95,7 @@ impl Bth {
             pkey: Pkey(u16::from_be_bytes([p0, p1])),
             fecn: notes & FECN != 0,
             becn: notes & BECN != 0,
-            dest_qp: Qpn::from_be_bytes([q0, q1, q2]),
+            dest_qp: dest_qp(bytes),
             ack_req: ack & ACK_REQ != 0,
             psn: Psn::from_be_bytes([s0, s1, s2]),
         })
