@@ -18,6 +18,7 @@ use core::ptr::NonNull;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::error::to_result;
 use kernel::prelude::*;
+use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
 use kernel::sync::{rcu, Arc, ArcBorrow, CondVar};
 use kernel::types::Opaque;
 use kernel::{bindings, new_condvar};
@@ -28,18 +29,25 @@ use crate::module::Hold;
 use crate::new_bh_spinlock;
 use crate::sync::{BhSpinLock, ReadSide};
 
+/// How many entries are found without a search. A power of two.
+const NEAR: usize = 64;
+
 /// A table of `T`, each under a number of its own.
 ///
 /// What it takes to hold an object is charged to the memory control group of whoever puts it in.
 ///
 /// # Invariants
 ///
-/// `xa` holds pointers to [`Entry<T>`] that came from [`KBox`], or reserved places. An entry that
-/// is taken out is freed a grace period of RCU later.
+/// - `xa` holds pointers to [`Entry<T>`] that came from [`KBox`], or reserved places. An entry that
+///   is taken out is freed a grace period of RCU later.
+/// - What is in `near` is in `xa`, too, but while its lock is held; it changes with that lock alone.
 #[pin_data(PinnedDrop)]
 pub struct IdTable<T: Send + Sync + 'static> {
     #[pin]
     xa: Opaque<bindings::xarray>,
+    /// The entry that was put in last, of those whose numbers have the same lowest bits: where there
+    /// are not many, all of them, found at a tenth of the cost.
+    near: [Atomic<*mut Entry<T>>; NEAR],
     /// Where the search for a free number goes on. Accessed with the lock of `xa` held.
     next: UnsafeCell<u32>,
     leaving: Arc<Leaving>,
@@ -66,6 +74,7 @@ struct Leaving {
 #[repr(C)]
 struct Entry<T: Send + Sync + 'static> {
     rcu_work: Opaque<bindings::rcu_work>,
+    id: u32,
     object: Arc<T>,
     leaving: Arc<Leaving>,
     // Last: given back when all else is done.
@@ -149,6 +158,7 @@ impl<T: Send + Sync + 'static> IdTable<T> {
                     )
                 }
             }),
+            near: [const { Atomic::new(ptr::null_mut()) }; NEAR],
             next: UnsafeCell::new(0),
             leaving: Leaving::new()?,
             _pin: PhantomPinned,
@@ -220,16 +230,38 @@ impl<T: Send + Sync + 'static> IdTable<T> {
     /// Looks `id` up. What is found can be used as long as the read side lasts. Any context.
     #[inline]
     pub fn get<'g>(&self, id: u32, _guard: &'g impl ReadSide) -> Option<ArcBorrow<'g, T>> {
-        // SAFETY: The table is valid.
-        let entry = unsafe { bindings::xa_load(self.xa.get(), id as usize) }.cast::<Entry<T>>();
-        if entry.is_null() {
-            return None;
-        }
-        // SAFETY: By the type invariants it is an entry that was there in the read side which
-        // `_guard` proves, so it is not freed before that ends.
-        let object: *const Arc<T> = unsafe { ptr::addr_of!((*entry).object) };
+        let near = NonNull::new(self.near(id).load(Acquire));
+        // SAFETY: By the type invariants it is an entry that was there in the read side which `_guard`
+        // proves, so it is not freed before that ends. Its number does not change.
+        let near = near.filter(|entry| unsafe { (*entry.as_ptr()).id } == id);
+        let entry = near.or_else(|| {
+            // SAFETY: The table is valid.
+            let entry = unsafe { bindings::xa_load(self.xa.get(), id as usize) };
+            NonNull::new(entry.cast())
+        })?;
+        // SAFETY: As above.
+        let object: *const Arc<T> = unsafe { ptr::addr_of!((*entry.as_ptr()).object) };
         // SAFETY: The entry owns a reference as long as it exists, and it exists for `'g`.
         Some(unsafe { ArcBorrow::from_raw(Arc::as_ptr(&*object)) })
+    }
+
+    /// Where the entry of `id` may be found without a search.
+    #[inline]
+    fn near(&self, id: u32) -> &Atomic<*mut Entry<T>> {
+        &self.near[id as usize % NEAR]
+    }
+
+    /// Has lookups find `entry` without a search, unless `id` was taken out since. Process context.
+    fn note_near(&self, id: u32, entry: *mut Entry<T>) {
+        // SAFETY: The table is valid. The lock is released below.
+        unsafe { helpers::xa_lock_bh(self.xa.get()) };
+        // SAFETY: The table is valid.
+        if unsafe { bindings::xa_load(self.xa.get(), id as usize) } == entry.cast() {
+            // INVARIANT: It is in `xa`, which is locked.
+            self.near(id).store(entry, Release);
+        }
+        // SAFETY: Locked above.
+        unsafe { helpers::xa_unlock_bh(self.xa.get()) };
     }
 
     /// Takes `id` out. Process and softirq context.
@@ -251,13 +283,18 @@ impl<T: Send + Sync + 'static> IdTable<T> {
         unsafe { helpers::xa_lock_bh(self.xa.get()) };
         // SAFETY: The table is valid. A reserved place reads as null.
         let entry = NonNull::new(unsafe { bindings::xa_load(self.xa.get(), id as usize) });
-        if entry.is_some() {
+        let entry = entry.map(NonNull::cast::<Entry<T>>);
+        if let Some(entry) = entry {
             // SAFETY: The table is valid and locked.
             unsafe { bindings::__xa_erase(self.xa.get(), id as usize) };
+            // INVARIANT: Neither is it here then.
+            if self.near(id).load(Relaxed) == entry.as_ptr() {
+                self.near(id).store(ptr::null_mut(), Relaxed);
+            }
         }
         // SAFETY: Locked above.
         unsafe { helpers::xa_unlock_bh(self.xa.get()) };
-        entry.map(NonNull::cast)
+        entry
     }
 
     /// Calls `visit` for each number in use, in order. It may sleep.
@@ -346,6 +383,7 @@ impl<T: Send + Sync + 'static> Reservation<'_, T> {
         let entry = KBox::new(
             Entry {
                 rcu_work: Opaque::zeroed(),
+                id: self.id,
                 object,
                 leaving: self.table.leaving.clone(),
                 _hold: Hold::new()?,
@@ -368,6 +406,7 @@ impl<T: Send + Sync + 'static> Reservation<'_, T> {
             drop(unsafe { KBox::from_raw(entry) });
             return Err(error);
         }
+        self.table.note_near(self.id, entry);
         // Its place is filled: nothing to give back.
         core::mem::forget(self);
         Ok(())
