@@ -309,7 +309,7 @@ impl Qp {
             return self.last_sent.ahead(self.fixed.credit.in_flight());
         }
         // The peer asks for what is overtaken once more, so it matters where that is much.
-        self.last_sent.had_better(self.fixed.credit.in_flight())
+        self.last_sent.had_better(0)
     }
 
     /// Likewise, of replies.
