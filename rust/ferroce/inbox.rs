@@ -105,6 +105,8 @@ impl Senders {
 /// queues that each CPU has.
 pub(crate) struct LastSent {
     cpu: Atomic<u32>,
+    /// When, as far as that is noted.
+    at: Atomic<u64>,
     /// When it was much.
     much_at: Atomic<u64>,
 }
@@ -113,6 +115,7 @@ impl LastSent {
     pub(crate) const fn new() -> Self {
         Self {
             cpu: Atomic::new(u32::MAX),
+            at: Atomic::new(0),
             much_at: Atomic::new(0),
         }
     }
@@ -121,6 +124,12 @@ impl LastSent {
     #[inline]
     pub(crate) fn note(&self) {
         self.cpu.store(CpuId::current().as_u32(), Relaxed);
+    }
+
+    /// It does so at this time.
+    #[inline]
+    pub(crate) fn note_at(&self, now: u64) {
+        self.at.store(now, Relaxed);
     }
 
     /// It was much.
@@ -133,11 +142,17 @@ impl LastSent {
         CpuId::from_u32(self.cpu.load(Relaxed))
     }
 
-    /// The CPU that had better send, if it is another than this one: it has `in_flight` frames that were
-    /// not received yet, or sent much just now. For what costs little if it overtakes.
+    /// The CPU that had better send, if it is another than this one: it sent just now, and much, or has
+    /// `in_flight` frames that were not received yet. For what costs little if it overtakes: frames may
+    /// be others than those that this half has sent, and a CPU may stand still, so it waits for neither
+    /// without an end.
     #[inline]
     pub(crate) fn had_better(&self, in_flight: u32) -> Option<CpuId> {
-        self.within(RECENT_NS, in_flight)
+        self.other().filter(|_| {
+            let now = now_ns();
+            let is_recent = |at: &Atomic<u64>| now.saturating_sub(at.load(Relaxed)) < RECENT_NS;
+            is_recent(&self.much_at) || (in_flight > 0 && is_recent(&self.at))
+        })
     }
 
     /// The CPU, if it is another than this one and some of what it has sent, of which `in_flight`
@@ -145,15 +160,14 @@ impl LastSent {
     /// begins, so what was much does for some time.
     #[inline]
     pub(crate) fn ahead(&self, in_flight: u32) -> Option<CpuId> {
-        self.within(SLOW_NS, in_flight)
+        let was_much = || now_ns().saturating_sub(self.much_at.load(Relaxed)) < SLOW_NS;
+        self.other().filter(|_| in_flight > 0 || was_much())
     }
 
+    /// The CPU, if it is another than this one.
     #[inline]
-    fn within(&self, ns: u64, in_flight: u32) -> Option<CpuId> {
-        let was_much_since = || now_ns().saturating_sub(self.much_at.load(Relaxed)) < ns;
-        self.cpu()
-            .filter(|cpu| *cpu != CpuId::current())
-            .filter(|_| in_flight > 0 || was_much_since())
+    fn other(&self) -> Option<CpuId> {
+        self.cpu().filter(|cpu| *cpu != CpuId::current())
     }
 }
 

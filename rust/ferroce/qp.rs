@@ -305,11 +305,12 @@ impl Qp {
     /// The CPU whose requests may be overtaken by what this one sends now.
     #[inline]
     pub(crate) fn requests_ahead(&self) -> Option<CpuId> {
+        let in_flight = self.fixed.credit.in_flight();
         if self.fixed.service.needs_order() {
-            return self.last_sent.ahead(self.fixed.credit.in_flight());
+            return self.last_sent.ahead(in_flight);
         }
-        // The peer asks for what is overtaken once more, so it matters where that is much.
-        self.last_sent.had_better(0)
+        // The peer asks for what is overtaken once more.
+        self.last_sent.had_better(in_flight)
     }
 
     /// Likewise, of replies.

@@ -145,12 +145,10 @@ pub(crate) fn doorbell(qp: ArcBorrow<'_, Qp>) -> Result {
     let is_stream =
         qp.fixed.service.has_streams() && qp.stream.ring(|| qp.fixed.send_cq.is_empty());
     // A stream's small messages would gain nothing: a work item sends them where it did before, mostly.
-    let in_flight = if is_stream {
-        0
-    } else {
-        qp.fixed.credit.in_flight()
+    let other = || match is_stream {
+        true => qp.last_sent.had_better(0),
+        false => qp.requests_ahead(),
     };
-    let other = || qp.last_sent.had_better(in_flight);
     match qp.inbox.origin().or_else(other) {
         Some(cpu) => run_on(qp, cpu),
         None if is_stream => run_beside(qp),
@@ -543,6 +541,7 @@ fn send_requests(
     route: &mut Route,
 ) -> Run {
     let now = now();
+    qp.last_sent.note_at(now.as_ns());
     let credit = &qp.fixed.credit;
     let stats = host.common.stats;
     let (mut bytes, most) = (0, run_bytes(&route.path));
