@@ -262,9 +262,10 @@ impl Inbox {
                 Err(Declined::Closed(back)) => return Aside::No(back),
                 Err(Declined::Full(back)) => packet = back,
             }
-            let _turn = self.turn.lock();
+            let turn = self.turn.lock();
             if let Some(oldest) = self.pop() {
                 handle(&oldest);
+                oldest.consume(&turn);
             }
         }
         stats.count(Counter::DroppedHeld);
@@ -364,11 +365,12 @@ impl Inbox {
     /// Has the oldest packet handled. Closes the inbox and returns false if there is none. For the one
     /// work item that does so; softirq context.
     pub(crate) fn handle_next(&self, handle: impl FnOnce(&HeldPacket)) -> bool {
-        let _turn = self.turn.lock();
+        let turn = self.turn.lock();
         let Some(oldest) = self.pop_or_close() else {
             return false;
         };
         handle(&oldest);
+        oldest.consume(&turn);
         true
     }
 

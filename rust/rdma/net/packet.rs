@@ -13,7 +13,7 @@ use rdma_bindings as bindings;
 use crate::crc;
 use crate::net::{gid_of_ipv4, NetDevice};
 use crate::pages::{Backing, Pages};
-use crate::sync::BhDisabled;
+use crate::sync::{BhDisabled, BhSpinLockGuard};
 
 /// Bytes of a UDP header.
 const UDP_BYTES: usize = 8;
@@ -407,6 +407,21 @@ impl Datagram {
         } else {
             Err(EFAULT)
         }
+    }
+}
+
+impl HeldPacket {
+    /// Frees it where bottom halves are disabled, as they are by any lock like that of `_guard`: its
+    /// memory goes back to the CPU that allocated it, which needs it for what it sends next.
+    #[inline]
+    pub fn consume<T>(self, _guard: &BhSpinLockGuard<'_, T>) {
+        let skb = self.skb.as_ptr();
+        core::mem::forget(self);
+        // Bottom halves are disabled, so the CPU's cache of skbs is ours. 1 says so; any number but 0
+        // does.
+        //
+        // SAFETY: The count is ours.
+        unsafe { bindings::napi_consume_skb(skb, 1) };
     }
 }
 
