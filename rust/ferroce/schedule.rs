@@ -39,7 +39,7 @@ use crate::qp::{work, Ends, Qp, RecvHalf, Route, SendHalf};
 use crate::rx;
 use crate::service::{QpRequester, QpResponder, QpSender, RecvService, SendService};
 use crate::stats::{Counter, Stats};
-use crate::stream::Place;
+use crate::stream::{Arrival, Place};
 use crate::tx;
 
 /// Packets that one run of a half sends at most.
@@ -295,14 +295,18 @@ pub(crate) fn handle_request(
     }
 }
 
-/// Sends what is owed for a request that has just come, unless it had better be sent later. The
-/// receive lock is held by the caller.
+/// Sends what is owed for a request that has just come, unless it had better be sent later, or is going
+/// to be. The receive lock is held by the caller.
 fn answer(qp: &Qp, half: &mut RecvHalf, findings: &mut Findings) -> Run {
     let is_elsewhere = qp.inbox.origin().is_some() || qp.replies_ahead().is_some();
-    if is_elsewhere || half.waiting.is_any() || !half.arrivals.is_alone() {
+    if is_elsewhere || half.waiting.is_any() {
         return Run::More;
     }
-    reply(qp, half, findings)
+    match half.arrivals.note() {
+        Arrival::Alone => reply(qp, half, findings),
+        Arrival::First => Run::More,
+        Arrival::Behind => Run::Idle,
+    }
 }
 
 /// Has what is owed sent after the packets at hand, by the CPU that received them; or the one that

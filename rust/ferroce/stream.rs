@@ -131,13 +131,24 @@ impl Stream {
     }
 }
 
+/// How a request came.
+pub(crate) enum Arrival {
+    /// Alone, it seems: it is to be answered at once.
+    Alone,
+    /// As the first that has its answer given later.
+    First,
+    /// Behind such a one: its answer is given with that.
+    Behind,
+}
+
 /// Tells whether the peer's requests come alone, each when the one before was answered.
 ///
 /// One that does is answered at once, which spares it a softirq of its own; those that come together
 /// are answered together after the last of them. Only an answer that is given then shows which of it
 /// is so. So that is done now and then in any case, the more seldom the more often there was one.
 ///
-/// It is a guess, from which nothing but speed depends. Under the receive lock.
+/// It is a guess, from which nothing but speed depends; but after each [`Arrival::First`] somebody has
+/// to call [`end`](Self::end). Under the receive lock.
 #[derive(Default)]
 pub(crate) struct Arrivals {
     /// Requests that wait for the answer which is given after the last of them.
@@ -149,15 +160,18 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// There was a request to answer. Returns whether it is taken to have come alone.
+    /// There was a request to answer.
     #[inline]
-    pub(crate) fn is_alone(&mut self) -> bool {
+    pub(crate) fn note(&mut self) -> Arrival {
         if let Some(left) = self.left.checked_sub(1) {
             self.left = left;
-            return true;
+            return Arrival::Alone;
         }
         self.waiting = self.waiting.saturating_add(1);
-        false
+        match self.waiting {
+            1 => Arrival::First,
+            _ => Arrival::Behind,
+        }
     }
 
     /// Those that came together are answered.

@@ -561,6 +561,7 @@ impl Handle {
             service.reset(host);
         });
         half.recv.reset();
+        half.arrivals = Arrivals::default();
         half.waiting.clear();
         half.route = None;
     }
