@@ -8,7 +8,8 @@ use crate::limits;
 ///
 /// A loss has all that was sent after it sent again, so the more is outstanding the dearer it is,
 /// and a receiver that falls behind falls further behind by what it gets twice. The number grows
-/// with what is acknowledged and shrinks when something was lost.
+/// with what is acknowledged and shrinks when something was lost, or met no receive: the peer drops
+/// what comes behind that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Pace {
     psns: u32,
@@ -54,7 +55,7 @@ impl Pace {
         self.psns = grown.min(Self::MAX);
     }
 
-    /// The peer tells that something was lost.
+    /// The peer tells that something was lost, or that it was not ready for it.
     // Rules: SEG-19
     pub(super) fn lost(&mut self) {
         self.threshold = (self.psns / 2).max(Self::MIN);

@@ -119,6 +119,8 @@ impl<P, S> Running<'_, P, S> {
         // The peer is there, which is all that the other count is about.
         flow.retries_left = flow.config.retry_cnt.get();
         flow.timeouts = 0;
+        // What was sent behind it was in vain, too.
+        flow.pace.lost();
         // Rules: RNR-9
         flow.go_back();
         // Rules: RNR-8

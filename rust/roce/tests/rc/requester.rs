@@ -1285,6 +1285,24 @@ fn a_loss_makes_the_window_small_and_progress_large_again() {
     assert_eq!(lone.poll_psns(), Vec::from_iter(80..112));
 }
 
+// Rules: SEG-19
+#[test]
+fn a_receiver_that_is_not_ready_gets_less_in_vain() {
+    let mut lone = Lone::with(config(), &[(send(), MTU * 2000)]);
+    assert_eq!(lone.poll_psns().len(), 128);
+    lone.rnr_nak(0, 1);
+    lone.sleep(RnrTimer::new(1).unwrap().delay_ns());
+    assert_eq!(lone.poll_psns(), Vec::from_iter(0..64));
+    assert_eq!(lone.requester.blocked(), Some(Blocked::PsnWindow));
+    // The same NAK for what was sent behind it.
+    lone.rnr_nak(0, 1);
+    lone.rnr_nak(0, 1);
+    lone.sleep(RnrTimer::new(1).unwrap().delay_ns());
+    assert_eq!(lone.poll_psns(), Vec::from_iter(0..32));
+    lone.ack(31);
+    assert_eq!(lone.poll_psns(), Vec::from_iter(32..72));
+}
+
 // Rules: PSN-9, PSN-18
 #[test]
 fn the_longest_read_fills_half_the_circle() {
