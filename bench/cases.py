@@ -141,9 +141,11 @@ def atomics():
 
 
 def queue_pairs():
-    for size, each in ((64, 8192), (LARGE, 4096)):
-        for pairs in (8, 64):
-            yield stream("many queue pairs", "write", size, f", {pairs} QPs",
+    # Receives of 64 have more completions than one queue of theirs may hold.
+    for verb, size, each, numbers in (("send", 64, 65536, (8,)), ("write", 64, 65536, (8, 64)),
+                                      ("write", LARGE, 4096, (8, 64))):
+        for pairs in numbers:
+            yield stream("many queue pairs", verb, size, f", {pairs} QPs",
                          arguments={"count": each // pairs, "options": ("-q", str(pairs))},
                          tcp=f"TCP {size_name(size)}, 8 streams" if size == LARGE else "",
                          quick=(size, pairs) == (LARGE, 8))
