@@ -80,8 +80,8 @@ def size_name(size):
 
 
 def messages(size):
-    """How many take about half a second of rdma_rxe's."""
-    return max(8, min(8000, 64 * MIB // size))
+    """How many take about two seconds of rdma_rxe's."""
+    return max(32, min(32000, 256 * MIB // size))
 
 
 def stream(group, verb, size, name="", **more):
@@ -93,7 +93,7 @@ def stream(group, verb, size, name="", **more):
 
 
 def latency(group, verb, size, *options, name="", **more):
-    arguments = {"verb": verb, "size": size, "count": 1000, "options": options}
+    arguments = {"verb": verb, "size": size, "count": 4000, "options": options}
     return Case(group, f"{verb} latency {size_name(size)}{name}", "latency",
                 arguments=arguments, figures=more.pop("figures", LATENCY), **more)
 
@@ -137,7 +137,7 @@ def beside():
 def atomics():
     for operation in ("FETCH_AND_ADD", "CMP_AND_SWAP"):
         yield stream("atomics", "atomic", 8, f", {operation}",
-                     arguments={"options": ("-A", operation), "count": 3000})
+                     arguments={"options": ("-A", operation), "count": 20000})
 
 
 def queue_pairs():
@@ -155,14 +155,14 @@ def datagrams():
     for size in (64, 4 * KIB):
         # Nobody holds the sender back, so there is a receive for each from the beginning.
         yield stream("UD", "send", size, ", UD", quick=size == 64, figures=RATE,
-                     arguments={"count": 4000, "reporter": "server",
-                                "options": ("-c", "UD", "-r", "4000")})
+                     arguments={"count": 16000, "reporter": "server",
+                                "options": ("-c", "UD", "-r", "16000")})
 
 
 def both_ways():
     for verb in VERBS:
         yield stream("both ways at once", verb, LARGE, ", both ways", quick=verb == "write",
-                     arguments={"options": ("-b",), "count": 512})
+                     arguments={"options": ("-b",), "count": 2048})
 
 
 def costs():
@@ -189,7 +189,7 @@ def loopback():
 
 
 def losses():
-    for loss, count in (("0.1%", 768), ("1%", 128)):
+    for loss, count in (("0.1%", 2048), ("1%", 512)):
         for verb in ("write", "read"):
             yield stream("packets lost", verb, LARGE, f", {loss} lost", wire=Wire(loss=loss),
                          arguments={"count": count}, quick=(loss, verb) == ("0.1%", "write"))
