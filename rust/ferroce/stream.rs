@@ -19,8 +19,9 @@ const STREAM: u32 = 16;
 /// As far as that is counted: how soon a stream is none any more.
 const MOST: u32 = 64;
 
-/// What one doorbell takes away that waited for something.
-const WAITED: u32 = 24;
+/// What one doorbell takes away that waited for something: who posts six at a time or more, and waits
+/// for them, gains by a stream; who posts four loses, unless they are small.
+const WAITED: u32 = 4;
 
 /// Doorbells of a stream after which what waits is sent, where there is one CPU.
 const BATCH: u32 = 32;
