@@ -372,9 +372,16 @@ int ferroce_helper_next_online_cpu(int cpu)
 	return cpumask_next_wrap(cpu, cpu_online_mask);
 }
 
-bool ferroce_helper_cpu_is_online(int cpu)
+bool ferroce_helper_queue_work_on_online(int cpu, struct workqueue_struct *queue,
+					 struct work_struct *work)
 {
-	return cpu_online(cpu);
+	bool queued;
+
+	/* No CPU goes offline meanwhile, where its items of bottom halves would warn. */
+	preempt_disable();
+	queued = queue_work_on(cpu_online(cpu) ? cpu : WORK_CPU_UNBOUND, queue, work);
+	preempt_enable();
+	return queued;
 }
 
 bool ferroce_helper_may_disturb_cpu(int cpu)

@@ -313,7 +313,7 @@ fn answer(qp: &Qp, half: &mut RecvHalf, findings: &mut Findings) -> Run {
 /// has sent what was owed before, as long as that is on its way.
 fn reply_later(qp: ArcBorrow<'_, Qp>) {
     let replies = &qp.fixed.device.queues.replies;
-    // So that no CPU goes offline meanwhile.
+    // So that on this CPU it runs right after that, in process context, too.
     let _bh = BhDisabled::new();
     let _ = match qp.inbox.origin().or_else(|| qp.replies_ahead()) {
         Some(cpu) => replies.enqueue_on::<Arc<Qp>, { work::REPLY }>(cpu, qp.into()),
@@ -321,7 +321,7 @@ fn reply_later(qp: ArcBorrow<'_, Qp>) {
     };
 }
 
-/// Has `cpu` send what is owed for requests, if anything is. Softirq context.
+/// Has `cpu` send what is owed for requests, if anything is. Process or softirq context.
 pub(crate) fn reply_at(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     if qp.state() == State::Err {
         flush(qp);
@@ -331,7 +331,7 @@ pub(crate) fn reply_at(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     }
 }
 
-/// Has `cpu` send what responses allow to be sent now. Softirq context.
+/// Has `cpu` send what responses allow to be sent now. Process or softirq context.
 pub(crate) fn send_at(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     let queue = &qp.fixed.device.queues.replies;
     let _ = queue.enqueue_on::<Arc<Qp>, { work::DOORBELL }>(cpu, qp.into());
@@ -349,7 +349,7 @@ fn request(
     })
 }
 
-/// Has `cpu` handle what was put aside for it. Softirq context.
+/// Has `cpu` handle what was put aside for it. Process or softirq context.
 pub(crate) fn handle_inbox_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     let queue = &qp.fixed.device.queues.replies;
     let _ = queue.enqueue_on::<Arc<Qp>, { work::INBOX }>(cpu, qp.into());
@@ -362,7 +362,7 @@ pub(crate) fn leave_inbox(qp: ArcBorrow<'_, Qp>) {
     run_on(qp, CpuId::current());
 }
 
-/// Has `cpu` handle what its own device answers. Softirq context.
+/// Has `cpu` handle what its own device answers. Process or softirq context.
 pub(crate) fn handle_answers_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     let queue = &qp.fixed.device.queues.replies;
     let _ = queue.enqueue_on::<Arc<Qp>, { work::ANSWERS }>(cpu, qp.into());
@@ -865,8 +865,6 @@ fn go_on(qp: ArcBorrow<'_, Qp>) -> bool {
     find_address(&qp);
     let run = run_send_at(qp, None, |half, _| half.deferred = false);
     if let Run::Elsewhere(cpu) = run {
-        // So that it does not go offline meanwhile.
-        let _bh = BhDisabled::new();
         send_at(qp, cpu);
     }
     if run_replies(qp).is_some() {

@@ -143,23 +143,19 @@ impl Queue {
 
     /// Has `item` run on `cpu`, or anywhere if that is offline. For queues that are
     /// [bound to CPUs](Flags::PER_CPU), and for those in [bottom halves](Flags::BOTTOM_HALF);
-    /// callable in any context, of the latter where bottom halves are disabled. What it returns is as
-    /// of [`enqueue`](workqueue::Queue::enqueue).
+    /// callable in any context. What it returns is as of [`enqueue`](workqueue::Queue::enqueue).
     pub fn enqueue_on<W, const ID: u64>(&self, cpu: CpuId, item: W) -> W::EnqueueOutput
     where
         W: RawWorkItem<ID> + Send + 'static,
     {
-        // Where bottom halves are disabled, no CPU goes offline before this returns.
-        //
-        // SAFETY: It is the number of a CPU.
-        if !unsafe { rdma_bindings::cpu_is_online(i32::from(cpu)) } {
-            return self.enqueue(item);
-        }
         let Allocated(queue) = &*self.0;
         // SAFETY: The closure returns false only where the kernel says that the item is queued
-        // already. It lives as long as that takes, as it is `'static`, and may run on any thread.
+        // already. It lives as long as that takes, as it is `'static`, and may run on any thread. It is
+        // the number of a CPU.
         unsafe {
-            item.__enqueue(|work| bindings::queue_work_on(i32::from(cpu), queue.as_ptr(), work))
+            item.__enqueue(|work| {
+                rdma_bindings::queue_work_on_online(i32::from(cpu), queue.as_ptr(), work)
+            })
         }
     }
 }
