@@ -39,7 +39,7 @@ use crate::qp::{work, Ends, Qp, RecvHalf, Route, SendHalf};
 use crate::rx;
 use crate::service::{QpRequester, QpResponder, QpSender, RecvService, SendService};
 use crate::stats::{Counter, Stats};
-use crate::stream::{Arrival, Place};
+use crate::stream::{Came, Place};
 use crate::tx;
 
 /// Packets that one run of a half sends at most.
@@ -303,9 +303,9 @@ fn answer(qp: &Qp, half: &mut RecvHalf, findings: &mut Findings) -> Run {
         return Run::More;
     }
     match half.arrivals.note() {
-        Arrival::Alone => reply(qp, half, findings),
-        Arrival::First => Run::More,
-        Arrival::Behind => Run::Idle,
+        Came::Alone => reply(qp, half, findings),
+        Came::First => Run::More,
+        Came::Behind => Run::Idle,
     }
 }
 

@@ -133,7 +133,7 @@ impl Stream {
 }
 
 /// How a request came.
-pub(crate) enum Arrival {
+pub(crate) enum Came {
     /// Alone, it seems: it is to be answered at once.
     Alone,
     /// As the first that has its answer given later.
@@ -148,7 +148,7 @@ pub(crate) enum Arrival {
 /// are answered together after the last of them. Only an answer that is given then shows which of it
 /// is so. So that is done now and then in any case, the more seldom the more often there was one.
 ///
-/// It is a guess, from which nothing but speed depends; but after each [`Arrival::First`] somebody has
+/// It is a guess, from which nothing but speed depends; but after each [`Came::First`] somebody has
 /// to call [`end`](Self::end). Under the receive lock.
 #[derive(Default)]
 pub(crate) struct Arrivals {
@@ -163,15 +163,15 @@ pub(crate) struct Arrivals {
 impl Arrivals {
     /// There was a request to answer.
     #[inline]
-    pub(crate) fn note(&mut self) -> Arrival {
+    pub(crate) fn note(&mut self) -> Came {
         if let Some(left) = self.left.checked_sub(1) {
             self.left = left;
-            return Arrival::Alone;
+            return Came::Alone;
         }
         self.waiting = self.waiting.saturating_add(1);
         match self.waiting {
-            1 => Arrival::First,
-            _ => Arrival::Behind,
+            1 => Came::First,
+            _ => Came::Behind,
         }
     }
 
