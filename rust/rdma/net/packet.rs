@@ -415,13 +415,10 @@ impl HeldPacket {
     /// memory goes back to the CPU that allocated it, which needs it for what it sends next.
     #[inline]
     pub fn consume<T>(self, _guard: &BhSpinLockGuard<'_, T>) {
-        let skb = self.skb.as_ptr();
+        let skb = self.skb;
         core::mem::forget(self);
-        // Bottom halves are disabled, so the CPU's cache of skbs is ours. 1 says so; any number but 0
-        // does.
-        //
-        // SAFETY: The count is ours.
-        unsafe { bindings::napi_consume_skb(skb, 1) };
+        // SAFETY: The count is ours and given up; bottom halves are disabled, as the guard proves.
+        unsafe { consume(skb) };
     }
 }
 
@@ -436,12 +433,22 @@ impl Drop for HeldPacket {
 
 impl Drop for RxPacket<'_> {
     fn drop(&mut self) {
-        // Bottom halves are disabled, as `context` proves, so the CPU's cache of skbs is ours. 1 says
-        // so; any number but 0 does.
-        //
-        // SAFETY: The skb is ours.
-        unsafe { bindings::napi_consume_skb(self.skb.as_ptr(), 1) };
+        // SAFETY: The skb is ours and given up; bottom halves are disabled, as `context` proves.
+        unsafe { consume(self.skb) };
     }
+}
+
+/// Frees an skb where the CPU's cache of them is ours to use.
+///
+/// # Safety
+///
+/// The caller must own `skb` and give it up, and bottom halves must be disabled.
+#[inline]
+unsafe fn consume(skb: NonNull<sk_buff>) {
+    // 1 says that they are; any number but 0 does.
+    //
+    // SAFETY: By the safety requirements.
+    unsafe { bindings::napi_consume_skb(skb.as_ptr(), 1) };
 }
 
 /// The netdev with `address`, or null.
