@@ -205,7 +205,16 @@ static void pinned(void)
 	forget_written_back();
 	flush(5, 0, IBV_FLUSH_RANGE, IBV_WC_SUCCESS);
 	require(!written_back(), "nothing: %lu bytes", written_back());
+}
+
+/* Not on a bad wire: who has refused for good answers nobody who has not heard it. */
+static void beyond(void)
+{
+	open_pair();
+	pin_device();
+	forget_written_back();
 	flush(MAPPED - 8, 9, IBV_FLUSH_RANGE, IBV_WC_REM_ACCESS_ERR);
+	require(!written_back(), "%lu bytes were written back", written_back());
 }
 
 static void global_only(void)
@@ -476,6 +485,7 @@ static void taken_apart(void)
 static const struct test tests[] = {
 	{ "capability", capability },
 	{ "pinned", pinned },
+	{ "beyond", beyond },
 	{ "global_only", global_only },
 	{ "on_demand", on_demand },
 	{ "taken_away", taken_away },
