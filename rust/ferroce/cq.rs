@@ -3,11 +3,11 @@
 //! Completion queues: the ring that completions are written to, and who is told.
 
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::Atomic;
 use kernel::sync::{new_condvar, Arc, CondVar};
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 use rdma::ring::SharedRing;
-use rdma::sync::IrqSpinLock;
+use rdma::sync::{IrqSpinLock, Marked};
 use rdma::upcall::CqUpcall;
 use roce::abi::{self, Arrival, KernelCompletion};
 use roce::completion::Completion;
@@ -179,7 +179,7 @@ impl Cq {
     /// Arms the queue. Returns whether it holds completions already, for owners who ask.
     // Rules: CPL-17
     pub(crate) fn arm(&self, armed: Armed) -> bool {
-        self.has_sleeper.store(true, Relaxed);
+        self.has_sleeper.write_once(true);
         let mut ring = self.ring.lock();
         ring.armed = ring.armed.max(armed);
         ring.shared.consumer() != ring.producer
@@ -189,7 +189,7 @@ impl Cq {
     /// time.
     #[inline]
     pub(crate) fn has_sleeper(&self) -> bool {
-        self.has_sleeper.load(Relaxed)
+        self.has_sleeper.read_once()
     }
 
     /// Whether the owner has polled all of it.

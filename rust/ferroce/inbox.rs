@@ -21,10 +21,10 @@ use core::mem;
 
 use kernel::cpu::{nr_cpu_ids, CpuId};
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
+use kernel::sync::atomic::{Acquire, Atomic, Release};
 use rdma::net::{HeldPacket, PacketQueue};
 use rdma::slots::Slots;
-use rdma::sync::BhSpinLock;
+use rdma::sync::{BhSpinLock, Marked};
 use rdma::timer::now_ns;
 use rdma::work::another_cpu;
 
@@ -76,7 +76,7 @@ impl Senders {
     #[inline]
     pub(crate) fn note(&self, now: u64) {
         if let Some(SentAt(at)) = self.0.get(CpuId::current().as_u32() as usize) {
-            at.store(now, Relaxed);
+            at.write_once(now);
         }
     }
 
@@ -84,7 +84,7 @@ impl Senders {
         let Some(SentAt(at)) = self.0.get(cpu.as_u32() as usize) else {
             return false;
         };
-        now.saturating_sub(at.load(Relaxed)) < RECENT_NS
+        now.saturating_sub(at.read_once()) < RECENT_NS
     }
 
     /// The CPU that had better handle a packet of so many bytes than this one does.
@@ -123,23 +123,23 @@ impl LastSent {
     /// This CPU sends. Under the half's lock, so that it is this one still.
     #[inline]
     pub(crate) fn note(&self) {
-        self.cpu.store(CpuId::current().as_u32(), Relaxed);
+        self.cpu.write_once(CpuId::current().as_u32());
     }
 
     /// It does so at this time.
     #[inline]
     pub(crate) fn note_at(&self, now: u64) {
-        self.at.store(now, Relaxed);
+        self.at.write_once(now);
     }
 
     /// It was much.
     pub(crate) fn note_much(&self, now: u64) {
-        self.much_at.store(now, Relaxed);
+        self.much_at.write_once(now);
     }
 
     /// The CPU, if one did.
     pub(crate) fn cpu(&self) -> Option<CpuId> {
-        CpuId::from_u32(self.cpu.load(Relaxed))
+        CpuId::from_u32(self.cpu.read_once())
     }
 
     /// The CPU that had better send, if it is another than this one: it sent just now, and much, or has
@@ -150,7 +150,7 @@ impl LastSent {
     pub(crate) fn had_better(&self, in_flight: u32) -> Option<CpuId> {
         self.other().filter(|_| {
             let now = now_ns();
-            let is_recent = |at: &Atomic<u64>| now.saturating_sub(at.load(Relaxed)) < RECENT_NS;
+            let is_recent = |at: &Atomic<u64>| now.saturating_sub(at.read_once()) < RECENT_NS;
             is_recent(&self.much_at) || (in_flight > 0 && is_recent(&self.at))
         })
     }
@@ -160,7 +160,7 @@ impl LastSent {
     /// begins, so what was much does for some time.
     #[inline]
     pub(crate) fn ahead(&self, in_flight: u32) -> Option<CpuId> {
-        let was_much = || now_ns().saturating_sub(self.much_at.load(Relaxed)) < SLOW_NS;
+        let was_much = || now_ns().saturating_sub(self.much_at.read_once()) < SLOW_NS;
         self.other().filter(|_| in_flight > 0 || was_much())
     }
 
@@ -276,7 +276,7 @@ impl Inbox {
     /// none: from then on until it is closed the inbox has a work item that is queued or runs.
     fn push(&self, packet: HeldPacket, other: Option<CpuId>) -> Result<Option<CpuId>, Declined> {
         let mut packets = self.packets.lock();
-        if self.is_open.load(Relaxed) {
+        if self.is_open.read_once() {
             if !packets.is_empty() && !has_room() {
                 return Err(Declined::Full(packet));
             }
@@ -295,8 +295,8 @@ impl Inbox {
 
     /// Opens it, for `cpu`; `from` received the packets. Under `packets`.
     fn open(&self, cpu: CpuId, from: u32) {
-        self.cpu.store(cpu.as_u32(), Relaxed);
-        self.from.store(from, Relaxed);
+        self.cpu.write_once(cpu.as_u32());
+        self.from.write_once(from);
         self.is_open.store(true, Release);
     }
 
@@ -304,12 +304,12 @@ impl Inbox {
     /// Returns that one, which has to be told. Bottom halves are disabled.
     pub(crate) fn put_own(&self, own: PacketQueue, cpu: CpuId) -> CpuId {
         let mut packets = self.packets.lock();
-        if !self.is_open.load(Relaxed) {
+        if !self.is_open.read_once() {
             // Nothing overtakes what is in no queue of the network.
             self.open(cpu, u32::MAX);
         }
         packets.append(own);
-        CpuId::from_u32(self.cpu.load(Relaxed)).unwrap_or(cpu)
+        CpuId::from_u32(self.cpu.read_once()).unwrap_or(cpu)
     }
 
     fn pop(&self) -> Option<HeldPacket> {
@@ -319,10 +319,10 @@ impl Inbox {
     /// The CPU that is to send while there are packets, if that is another one: who received them.
     #[inline]
     pub(crate) fn origin(&self) -> Option<CpuId> {
-        if !self.is_open.load(Relaxed) {
+        if !self.is_open.read_once() {
             return None;
         }
-        CpuId::from_u32(self.from.load(Relaxed)).filter(|from| *from != CpuId::current())
+        CpuId::from_u32(self.from.read_once()).filter(|from| *from != CpuId::current())
     }
 
     /// Another CPU that had better go on with it, as this one sends by now and that one does not.
@@ -338,9 +338,9 @@ impl Inbox {
     pub(crate) fn move_away(&self, senders: &Senders) -> Option<CpuId> {
         let other = Self::had_better_move(senders)?;
         let _packets = self.packets.lock();
-        self.cpu.store(other.as_u32(), Relaxed);
-        if self.from.load(Relaxed) != u32::MAX {
-            self.from.store(CpuId::current().as_u32(), Relaxed);
+        self.cpu.write_once(other.as_u32());
+        if self.from.read_once() != u32::MAX {
+            self.from.write_once(CpuId::current().as_u32());
         }
         Some(other)
     }
@@ -352,7 +352,7 @@ impl Inbox {
 
     /// Whether it was left to who asks. The queue of work items orders this behind [`leave`](Self::leave).
     pub(crate) fn take_over(&self) -> bool {
-        self.is_left.load(Relaxed) && self.is_left.xchg(false, Acquire)
+        self.is_left.read_once() && self.is_left.xchg(false, Acquire)
     }
 
     /// Forgets all, for a queue pair that begins anew.

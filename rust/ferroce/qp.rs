@@ -6,12 +6,12 @@ use core::mem;
 
 use kernel::cpu::CpuId;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed, Release};
+use kernel::sync::atomic::{Acquire, Atomic, Full, Release};
 use kernel::sync::{new_mutex, Arc, Mutex};
 use kernel::workqueue::{impl_has_work, new_work, Work};
 use rdma::ah::Gids;
 use rdma::net::{Credit, Path};
-use rdma::sync::BhSpinLock;
+use rdma::sync::{BhSpinLock, Marked};
 use rdma::timer::{impl_has_timer, Timer};
 use rdma::upcall::QpUpcall;
 use roce::abi::Poster;
@@ -274,7 +274,7 @@ impl Qp {
 
     /// Notes events for the work item to raise.
     pub(crate) fn note(&self, events: Events) {
-        let mut old = self.events.load(Relaxed);
+        let mut old = self.events.read_once();
         while let Err(other) = self.events.cmpxchg(old, old | events.0, Full) {
             old = other;
         }
@@ -287,12 +287,12 @@ impl Qp {
 
     /// Whether the owner is told when the send queue has drained.
     pub(crate) fn notifies_drained(&self) -> bool {
-        self.notify_drained.load(Relaxed)
+        self.notify_drained.read_once()
     }
 
     /// Sets whether the owner is told when the send queue has drained.
     pub(crate) fn set_notify_drained(&self, notify: bool) {
-        self.notify_drained.store(notify, Relaxed);
+        self.notify_drained.write_once(notify);
     }
 
     /// Whether its owner sleeps until there is something to poll, and so has a CPU for itself no more

@@ -13,11 +13,10 @@
 
 use kernel::cpu::CpuId;
 use kernel::prelude::*;
-use kernel::sync::atomic::Relaxed;
 use kernel::sync::{Arc, ArcBorrow};
 use kernel::workqueue::WorkItem;
 use rdma::net::{CreditWaker, HeldPacket, Path};
-use rdma::sync::{may_disable_bh, BhDisabled};
+use rdma::sync::{may_disable_bh, BhDisabled, Marked};
 use rdma::timer::{now_ns, TimerCallback};
 use rdma::work::{self as worker, Queue};
 use roce::abi::Poster;
@@ -561,7 +560,7 @@ fn send_requests(
                 Some(Blocked::Busy) => Run::More,
                 Some(Blocked::Window) => {
                     let is_narrow = requester.room() < qp.fixed.window as usize;
-                    qp.is_narrow.store(is_narrow, Relaxed);
+                    qp.is_narrow.write_once(is_narrow);
                     Run::Idle
                 }
                 _ => Run::Idle,

@@ -10,7 +10,8 @@
 use core::mem;
 
 use kernel::cpu::CpuId;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::Atomic;
+use rdma::sync::Marked;
 use rdma::work::another_cpu;
 
 /// Doorbells that waited for nothing, less those that did: from this on it is a stream.
@@ -70,8 +71,8 @@ impl Stream {
     /// There was a completion, or a request of the peer.
     #[inline]
     pub(crate) fn hear(&self) {
-        if !self.heard.load(Relaxed) {
-            self.heard.store(true, Relaxed);
+        if !self.heard.read_once() {
+            self.heard.write_once(true);
         }
     }
 
@@ -80,43 +81,43 @@ impl Stream {
     /// `has_polled` says whether the owner has seen all completions.
     #[inline]
     pub(crate) fn ring(&self, has_polled: impl FnOnce() -> bool) -> bool {
-        let heard = self.heard.load(Relaxed);
+        let heard = self.heard.read_once();
         if heard {
-            self.heard.store(false, Relaxed);
+            self.heard.write_once(false);
         }
-        let score = self.score.load(Relaxed);
+        let score = self.score.read_once();
         let score = if heard && has_polled() {
             score.saturating_sub(WAITED)
         } else {
             score.saturating_add(1).min(MOST)
         };
-        self.score.store(score, Relaxed);
-        if score == 0 && self.is_crowded.load(Relaxed) {
-            self.is_crowded.store(false, Relaxed);
+        self.score.write_once(score);
+        if score == 0 && self.is_crowded.read_once() {
+            self.is_crowded.write_once(false);
         }
         score >= STREAM
     }
 
     /// Whether the last doorbells were those of a stream.
     pub(crate) fn is_one(&self) -> bool {
-        self.score.load(Relaxed) >= STREAM
+        self.score.read_once() >= STREAM
     }
 
     /// Where to send what is posted on this CPU.
     pub(crate) fn place(&self) -> Place {
         let here = CpuId::current();
-        self.posted_on.store(here.as_u32(), Relaxed);
+        self.posted_on.write_once(here.as_u32());
         match another_cpu(here) {
             None => self.place_alone(),
-            Some(cpu) if self.is_crowded.load(Relaxed) => Place::On(cpu),
+            Some(cpu) if self.is_crowded.read_once() => Place::On(cpu),
             Some(_) => Place::Anywhere,
         }
     }
 
     /// Where to, on the only CPU. The scheduler has a work item preempt who posts, for each post.
     fn place_alone(&self) -> Place {
-        let behind = self.behind.load(Relaxed).wrapping_add(1) % BATCH;
-        self.behind.store(behind, Relaxed);
+        let behind = self.behind.read_once().wrapping_add(1) % BATCH;
+        self.behind.write_once(behind);
         if behind == 0 {
             Place::Here
         } else {
@@ -126,8 +127,8 @@ impl Stream {
 
     /// The work item runs on this CPU.
     pub(crate) fn note_run(&self) {
-        if self.posted_on.load(Relaxed) == CpuId::current().as_u32() {
-            self.is_crowded.store(true, Relaxed);
+        if self.posted_on.read_once() == CpuId::current().as_u32() {
+            self.is_crowded.write_once(true);
         }
     }
 }

@@ -11,8 +11,9 @@
 //! an [`Unload`], whose drop waits until no hold is left. Leaking such an object makes `rmmod` wait
 //! for ever, with a message; it never lets the kernel call freed code.
 
+use crate::sync::Marked;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Full, Relaxed};
+use kernel::sync::atomic::{Acquire, Atomic, Full};
 
 /// How many [`Hold`]s there are.
 static HOLDS: Atomic<usize> = Atomic::new(0);
@@ -39,7 +40,7 @@ impl Hold {
         HOLDS.fetch_add(1, Full);
         // INVARIANT: Counted just now.
         let hold = Self(());
-        if LOADED.load(Relaxed) {
+        if LOADED.read_once() {
             Ok(hold)
         } else {
             Err(ENODEV)
@@ -99,7 +100,7 @@ impl Drop for Unload {
             if waited_ms % Self::REPORT_MS == 0 {
                 pr_warn!(
                     "unloading waits for {} objects in use, such as frames queued below a netdev\n",
-                    HOLDS.load(Relaxed)
+                    HOLDS.read_once()
                 );
             }
         }

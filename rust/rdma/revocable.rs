@@ -9,10 +9,11 @@ use core::pin::Pin;
 use core::ptr;
 
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::atomic::{Atomic, Full};
 use kernel::sync::rcu;
 use kernel::types::Opaque;
 
+use crate::sync::Marked;
 use rdma_bindings as bindings;
 
 /// A `T` that is there until it is revoked.
@@ -47,7 +48,7 @@ impl<T> Revocable<T> {
     /// It stays until `guard` is dropped, so that must not be for long, nor may one sleep.
     #[inline]
     pub fn try_access_with_guard<'a>(&'a self, _guard: &'a rcu::Guard) -> Option<&'a T> {
-        if !self.is_there.load(Relaxed) {
+        if !self.is_there.read_once() {
             return None;
         }
         // SAFETY: By the invariants it is initialised, and is not dropped before `guard` is, as
@@ -71,7 +72,7 @@ impl<T> Revocable<T> {
 #[pinned_drop]
 impl<T> PinnedDrop for Revocable<T> {
     fn drop(self: Pin<&mut Self>) {
-        if self.is_there.load(Relaxed) {
+        if self.is_there.read_once() {
             // SAFETY: It is there, and nobody else refers to this.
             unsafe { ptr::drop_in_place(self.object.get()) };
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Locks that keep bottom halves out, evidence of read sides, and a place for global state.
+//! Locks that keep bottom halves out, evidence of read sides, marked accesses, and a place for global
+//! state.
 //!
 //! Received packets, timers and freed frames arrive in softirq context. What they share with
 //! process context is guarded by a [`BhSpinLock`]: a plain spinlock would deadlock when the softirq
@@ -8,15 +9,41 @@
 //! with interrupts disabled for one: what these take is an [`IrqSpinLock`].
 
 use core::marker::PhantomData;
-use core::ptr;
+use core::{mem, ptr};
 
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Full};
+use kernel::sync::atomic::{Acquire, Atomic, AtomicType, Full};
 use kernel::sync::lock::{Backend, Guard, Lock};
 use kernel::sync::{rcu, Arc};
 use kernel::types::NotThreadSafe;
 
 use rdma_bindings as bindings;
+
+/// What an [`Atomic`] does without order, in place: its own `load` and `store` call a C function each.
+pub trait Marked<T> {
+    /// `READ_ONCE`: `load(Relaxed)`.
+    fn read_once(&self) -> T;
+
+    /// `WRITE_ONCE`: `store(value, Relaxed)`.
+    fn write_once(&self, value: T);
+}
+
+impl<T: AtomicType> Marked<T> for Atomic<T> {
+    #[inline(always)]
+    fn read_once(&self) -> T {
+        const { assert!(mem::size_of::<T>() <= mem::size_of::<usize>()) };
+        // SAFETY: It is valid and aligned, no wider than what is read in one step, and a volatile
+        // read is what `READ_ONCE` is, which races with no other marked access.
+        unsafe { self.as_ptr().read_volatile() }
+    }
+
+    #[inline(always)]
+    fn write_once(&self, value: T) {
+        const { assert!(mem::size_of::<T>() <= mem::size_of::<usize>()) };
+        // SAFETY: As above; a volatile write is what `WRITE_ONCE` is.
+        unsafe { self.as_ptr().write_volatile(value) }
+    }
+}
 
 /// Creates a [`BhSpinLock`] initialiser with a lock class of its own, and the given name if any.
 #[macro_export]

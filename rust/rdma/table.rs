@@ -18,7 +18,7 @@ use core::ptr::NonNull;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::error::to_result;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Relaxed, Release};
+use kernel::sync::atomic::{Acquire, Atomic, Release};
 use kernel::sync::{rcu, Arc, ArcBorrow, CondVar};
 use kernel::types::Opaque;
 use kernel::{bindings, new_condvar};
@@ -27,7 +27,7 @@ use rdma_bindings as helpers;
 
 use crate::module::Hold;
 use crate::new_bh_spinlock;
-use crate::sync::{BhSpinLock, ReadSide};
+use crate::sync::{BhSpinLock, Marked, ReadSide};
 
 /// How many entries are found without a search. A power of two.
 const NEAR: usize = 64;
@@ -288,8 +288,8 @@ impl<T: Send + Sync + 'static> IdTable<T> {
             // SAFETY: The table is valid and locked.
             unsafe { bindings::__xa_erase(self.xa.get(), id as usize) };
             // INVARIANT: Neither is it here then.
-            if self.near(id).load(Relaxed) == entry.as_ptr() {
-                self.near(id).store(ptr::null_mut(), Relaxed);
+            if self.near(id).read_once() == entry.as_ptr() {
+                self.near(id).write_once(ptr::null_mut());
             }
         }
         // SAFETY: Locked above.

@@ -36,14 +36,14 @@ use core::marker::{PhantomData, PhantomPinned};
 
 use kernel::bindings;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::atomic::{Atomic, Full};
 use kernel::sync::{Arc, ArcBorrow};
 use kernel::types::Opaque;
 
 use crate::compat::{smp_mb, HRTIMER_NORESTART};
 use crate::module::Hold;
 use crate::new_bh_spinlock;
-use crate::sync::BhSpinLock;
+use crate::sync::{BhSpinLock, Marked};
 
 /// The time of the monotonic clock in nanoseconds, which timers go by. Any context.
 #[inline]
@@ -190,14 +190,14 @@ impl<T: TimerCallback<ID>, const ID: u64> Timer<T, ID> {
         // Pairs with the exchange in `run`: either this sees that the timer has gone off, or the
         // callback sees what the caller changed before.
         smp_mb();
-        if self.deadline_ns.load(Relaxed) <= deadline_ns {
+        if self.deadline_ns.read_once() <= deadline_ns {
             return;
         }
         let state = self.state.lock();
-        if *state != State::Enabled || self.deadline_ns.load(Relaxed) <= deadline_ns {
+        if *state != State::Enabled || self.deadline_ns.read_once() <= deadline_ns {
             return;
         }
-        self.deadline_ns.store(deadline_ns, Relaxed);
+        self.deadline_ns.write_once(deadline_ns);
         // SAFETY: The timer was set up by `new`.
         // INVARIANT: `state` is held and `Enabled`.
         unsafe {
@@ -273,7 +273,7 @@ impl<T: TimerCallback<ID>, const ID: u64> Drop for TimerGuard<T, ID> {
         //
         // SAFETY: The timer was set up by `Timer::new`.
         unsafe { bindings::hrtimer_cancel(timer.timer.get()) };
-        timer.deadline_ns.store(Timer::<T, ID>::NEVER, Relaxed);
+        timer.deadline_ns.write_once(Timer::<T, ID>::NEVER);
         *timer.state.lock() = State::Disabled;
     }
 }

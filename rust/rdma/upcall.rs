@@ -10,9 +10,10 @@ use core::ptr::NonNull;
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Full, Relaxed};
+use kernel::sync::atomic::{Atomic, Full};
 use kernel::sync::{Arc, Completion};
 
+use crate::sync::Marked;
 use rdma_bindings as bindings;
 use roce::event::AsyncEvent;
 
@@ -71,7 +72,7 @@ impl<C> Drop for GateOwner<C> {
 impl<C> Gate<C> {
     /// Runs `call` on the object, unless the gate is closed.
     fn enter(&self, call: impl FnOnce(NonNull<C>)) {
-        if self.state.load(Relaxed) >= CLOSED {
+        if self.state.read_once() >= CLOSED {
             return;
         }
         if self.state.fetch_add(1, Full) < CLOSED {
@@ -159,7 +160,7 @@ impl QpUpcall {
 
     /// The queue pair, unless it is gone. Only its address means anything: it may go at any time.
     pub(crate) fn object(&self) -> Option<NonNull<bindings::ib_qp>> {
-        (self.0.state.load(Relaxed) < CLOSED).then_some(self.0.object)
+        (self.0.state.read_once() < CLOSED).then_some(self.0.object)
     }
 
     /// Raises `event`.

@@ -4,7 +4,6 @@
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
-use kernel::sync::atomic::Relaxed;
 use kernel::sync::Arc;
 use rdma::ah::{udp_sport, AhAttr, AhInfo, Gids};
 use rdma::errno::EOPNOTSUPP;
@@ -16,7 +15,7 @@ use rdma::post::{RecvList, SendList};
 use rdma::qp::{QpAttr, QpCaps, QpInfo, QpInit};
 use rdma::ring::SharedRing;
 use rdma::slots::Slots;
-use rdma::sync::IrqSpinLock;
+use rdma::sync::{IrqSpinLock, Marked};
 use rdma::timer::TimerGuard;
 use rdma::udata::Udata;
 use rdma::upcall::QpUpcall;
@@ -301,7 +300,7 @@ const WIDER: usize = 4;
 /// Makes room for more requests, as many as may be. Goes without if there is no memory. Sleeps.
 #[cold]
 fn widen(qp: &Qp) {
-    qp.is_narrow.store(false, Relaxed);
+    qp.is_narrow.write_once(false);
     let room = qp.send.lock().service.room();
     let wider = room.saturating_mul(WIDER).min(qp.fixed.window as usize);
     if wider <= room {
@@ -322,7 +321,7 @@ impl Handle {
     /// Rings the doorbell of the send queue.
     pub(super) fn doorbell(&self) -> Result {
         schedule::doorbell(self.qp.as_arc_borrow())?;
-        if !self.qp.is_narrow.load(Relaxed) {
+        if !self.qp.is_narrow.read_once() {
             return Ok(());
         }
         // Who has posted all of it at once may not come again.

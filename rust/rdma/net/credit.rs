@@ -13,7 +13,7 @@ use rdma_bindings as bindings;
 use crate::compat::smp_mb;
 use crate::module::Hold;
 use crate::new_bh_spinlock;
-use crate::sync::BhSpinLock;
+use crate::sync::{BhSpinLock, Marked};
 
 /// Bounds the frames of one sender that lie below it: in queues of netdevs, and in the receive
 /// path of a peer on this machine.
@@ -76,7 +76,7 @@ impl Credit {
     /// Frames that the network has now. Any context.
     #[inline]
     pub fn in_flight(&self) -> u32 {
-        self.in_flight.load(Relaxed)
+        self.in_flight.read_once()
     }
 
     /// Whether one more frame should be sent. If not, the waker will be called. Any context.
@@ -85,7 +85,7 @@ impl Credit {
         if self.in_flight() < self.limit {
             return true;
         }
-        self.wanted.store(true, Relaxed);
+        self.wanted.write_once(true);
         // Pairs with `give_back`, which counts down before it looks at `wanted`: either it sees
         // that we wait, or we see its count.
         smp_mb();
@@ -142,7 +142,7 @@ impl Credit {
 
     fn give_back(&self, frames: u32) {
         let left = self.in_flight.fetch_sub(frames, Full).wrapping_sub(frames);
-        if left > self.limit / 2 || !self.wanted.load(Relaxed) || !self.wanted.xchg(false, Full) {
+        if left > self.limit / 2 || !self.wanted.read_once() || !self.wanted.xchg(false, Full) {
             return;
         }
         if let Some(waker) = &*self.waker.lock() {

@@ -11,6 +11,7 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use rdma_bindings as bindings;
 
 use crate::net::packet::{Datagram, HeldPacket};
+use crate::sync::Marked;
 
 /// A queue of datagrams, at most [`MAX`](Self::MAX), and [`MAX_OF_ALL`](Self::MAX_OF_ALL) in all
 /// queues. It needs no memory of its own; that of the datagrams nobody else pays for, so an empty
@@ -51,7 +52,7 @@ impl PacketQueue {
     /// How many wait in all queues.
     #[inline]
     pub fn len_of_all() -> usize {
-        HELD.load(Relaxed)
+        HELD.read_once()
     }
 
     /// An empty queue.
