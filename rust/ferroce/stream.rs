@@ -28,7 +28,7 @@ const WAITED: u32 = 4;
 const BATCH: u32 = 32;
 
 /// Requests in a row that are taken to come alone before it is looked at again.
-const TRUST: u32 = 16;
+const TRUST: u8 = 16;
 
 /// Tells whether posts wait for each other, and where to send them if they do not.
 ///
@@ -153,12 +153,12 @@ pub(crate) enum Came {
 /// to call [`end`](Self::end). Under the receive lock.
 #[derive(Default)]
 pub(crate) struct Arrivals {
-    /// Requests that wait for the answer which is given after the last of them.
-    waiting: u32,
+    /// Requests that wait for the answer which is given after the last of them, or many.
+    waiting: u8,
     /// How many are taken to come alone after that.
-    trust: u32,
+    trust: u8,
     /// Those that are left of them.
-    left: u32,
+    left: u8,
 }
 
 impl Arrivals {

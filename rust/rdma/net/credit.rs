@@ -23,7 +23,7 @@ use crate::sync::{BhSpinLock, Marked};
 /// [`is_available`](Self::is_available) first; after a "no" its [`CreditWaker`] is called once half
 /// of the frames are gone. A frame that is sent regardless goes out all the same.
 #[pin_data]
-#[repr(align(128))]
+#[repr(align(64))]
 pub struct Credit {
     limit: u32,
     in_flight: Atomic<u32>,
@@ -52,7 +52,7 @@ const _: () = assert!(Credit::MOST as usize <= COUNT_BITS);
 
 impl Credit {
     /// The most frames that one skb stands for.
-    pub(super) const MOST: u32 = 64;
+    pub(super) const MOST: u32 = 63;
 
     /// A credit for `limit` frames, at least 1. May sleep.
     ///
