@@ -131,7 +131,7 @@ def beside():
     are not in each other's way for more than what they send."""
     bulk = {"verb": "send", "size": LARGE, "count": 10**6, "options": ("-e",)}
     yield Case("beside a stream", "send latency 64 B, beside 64 KiB", "latency_beside", LATENCY,
-               {"verb": "send", "size": 64, "count": 1000, "options": ("-e",), "stream": bulk})
+               {"verb": "send", "size": 64, "count": 4000, "options": ("-e",), "stream": bulk})
 
 
 def atomics():
