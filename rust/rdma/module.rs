@@ -11,9 +11,10 @@
 //! an [`Unload`], whose drop waits until no hold is left. Leaking such an object makes `rmmod` wait
 //! for ever, with a message; it never lets the kernel call freed code.
 
-use crate::sync::Marked;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full};
+
+use crate::sync::Marked;
 
 /// How many [`Hold`]s there are.
 static HOLDS: Atomic<usize> = Atomic::new(0);

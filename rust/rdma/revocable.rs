@@ -13,8 +13,9 @@ use kernel::sync::atomic::{Atomic, Full};
 use kernel::sync::rcu;
 use kernel::types::Opaque;
 
-use crate::sync::Marked;
 use rdma_bindings as bindings;
+
+use crate::sync::Marked;
 
 /// A `T` that is there until it is revoked.
 ///

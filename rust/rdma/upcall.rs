@@ -13,9 +13,10 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full};
 use kernel::sync::{Arc, Completion};
 
-use crate::sync::Marked;
 use rdma_bindings as bindings;
 use roce::event::AsyncEvent;
+
+use crate::sync::Marked;
 
 /// Set in [`Gate::state`] once the object is going; the other bits count calls in progress.
 const CLOSED: i64 = 1 << 62;
