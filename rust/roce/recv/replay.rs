@@ -205,7 +205,7 @@ impl<G, S: DerefMut<Target = [Replay<G>]>> Replays<G, S> {
         let mut old = mem::replace(self, Self::new(storage));
         while let Some(kept) = old.pop() {
             if self.len == self.storage.len() {
-                drop(self.pop());
+                self.drop_oldest();
             }
             self.push(kept);
         }
@@ -243,11 +243,23 @@ impl<G, S: DerefMut<Target = [Replay<G>]>> Replays<G, S> {
     }
 
     fn pop(&mut self) -> Option<Kept<G>> {
+        self.leave()?.0.take()
+    }
+
+    /// Takes the oldest out of the queue, and leaves it to the caller to take it out of its place.
+    fn leave(&mut self) -> Option<&mut Replay<G>> {
         self.len = self.len.checked_sub(1)?;
         self.cursor = self.cursor.saturating_sub(1);
         let place = self.head;
         self.head = self.place(1);
-        self.storage.get_mut(place)?.0.take()
+        self.storage.get_mut(place)
+    }
+
+    /// Drops the oldest, where it is.
+    fn drop_oldest(&mut self) {
+        if let Some(place) = self.leave() {
+            place.0 = None;
+        }
     }
 
     /// Makes room for one more; false if there cannot be more.
@@ -264,7 +276,7 @@ impl<G, S: DerefMut<Target = [Replay<G>]>> Replays<G, S> {
         let unanswered = |reply: &Reply<G>| reply.is_pending() && !reply.again;
         match self.get(0) {
             Some(oldest) if !oldest.reply.as_ref().is_some_and(unanswered) => {
-                drop(self.pop());
+                self.drop_oldest();
                 true
             }
             _ => false,

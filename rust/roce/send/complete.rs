@@ -337,7 +337,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
                 self.identity.succeed(entry, host);
             }
             // The cursor is on it: it is carried out when it is the oldest.
-            Some(Entry::Local(entry, _)) => self.identity.succeed(entry, host),
+            Some(Entry::Local(entry)) => self.identity.succeed(entry, host),
             Some(Entry::Bad(..)) | None => {}
         }
     }

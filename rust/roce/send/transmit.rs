@@ -197,7 +197,7 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
                     continue;
                 }
                 // Rules: INV-5, SEG-21
-                Some(Entry::Local(_, op)) => {
+                Some(Entry::Local(entry)) => {
                     if self.flow.drain != Drain::Off {
                         // Rules: INV-10
                         break Some(Blocked::Drain);
@@ -210,7 +210,9 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
                         break Some(Blocked::Busy);
                     }
                     // Rules: INV-7, INV-8
-                    host.carry_out(op).map_err(Failure)?;
+                    if let SendOp::Local(op) = &entry.op {
+                        host.carry_out(op).map_err(Failure)?;
+                    }
                     self.retire_head(host);
                     done_here = done_here.wrapping_add(1);
                     continue;
@@ -277,7 +279,7 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
                     SendOp::Local(op @ LocalOp::Register(_)) if !entry.flags.fence => {
                         return Ok(self.register(entry, &op, host));
                     }
-                    SendOp::Local(op) => Entry::Local(entry, op),
+                    SendOp::Local(_) => Entry::Local(entry),
                     _ => Entry::Good(entry),
                 }
             }

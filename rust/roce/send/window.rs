@@ -8,7 +8,7 @@ use core::ops::DerefMut;
 
 use crate::completion::Status;
 use crate::num::{Mtu, Psn};
-use crate::wr::{BadRequest, LocalOp, SendFlags, SendOp, SendRequest};
+use crate::wr::{BadRequest, SendFlags, SendOp, SendRequest};
 
 /// Room for one work request that was taken from the send queue and is not complete.
 ///
@@ -27,8 +27,8 @@ impl<P> Default for Slot<P> {
 pub(super) enum Entry<P> {
     /// One that can be carried out.
     Good(Outstanding<P>),
-    /// One that can be carried out here, once those before it are complete.
-    Local(Outstanding<P>, LocalOp),
+    /// One of [`SendOp::Local`] that can be carried out, once those before it are complete.
+    Local(Outstanding<P>),
     /// One that was carried out here, and completes once those before it are complete. Never the
     /// oldest: it leaves the window along with the one before it.
     Done(Outstanding<P>),
@@ -55,7 +55,7 @@ impl<P> Entry<P> {
     /// The request's name and payload.
     pub(super) fn into_parts(self) -> (u64, Option<P>) {
         match self {
-            Self::Good(entry) | Self::Local(entry, _) | Self::Done(entry) => {
+            Self::Good(entry) | Self::Local(entry) | Self::Done(entry) => {
                 (entry.wr_id, Some(entry.payload))
             }
             Self::Bad(bad, payload) => (bad.wr_id, payload),
