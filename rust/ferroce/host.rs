@@ -3,8 +3,6 @@
 //! The world as the two halves of a queue pair see it: work comes from rings, memory is what keys
 //! open, completions go to completion queues.
 
-use core::mem;
-
 use kernel::prelude::*;
 use kernel::sync::{rcu, Arc};
 use rdma::ah::Gids;
@@ -405,38 +403,23 @@ fn settle<R>(findings: &mut Findings, wr_id: u64, resolved: Result<R, Unresolved
     }
 }
 
-impl SendSide<'_> {
+/// A slot of the send queue that was copied, and what it takes to make a work request of it.
+struct Posted<'a, 'c> {
+    common: &'a mut Common<'c>,
+    slot: &'a [u8],
+    limits: &'a SendLimits,
+    spare: &'a mut Spare,
+    vectors: Option<&'a mut Vectors>,
+}
+
+impl Posted<'_, '_> {
     fn payload(&mut self, data: SendData<'_>, rights: Rights) -> Result<Payload, Unresolved> {
-        let spare = &mut self.send.spare;
         match data {
-            SendData::Inline(bytes) => spare.inline(bytes),
-            SendData::Sges(sges) => self.common.resolve(self.common.pd, sges, rights, spare),
+            SendData::Inline(bytes) => self.spare.inline(bytes),
+            SendData::Sges(sges) => self
+                .common
+                .resolve(self.common.pd, sges, rights, self.spare),
         }
-    }
-
-    fn retire(&mut self, payload: Option<Payload>, completion: Option<Completion>) {
-        if let Some(payload) = payload {
-            self.send.spare.keep(payload);
-        }
-        self.send.queue.retire();
-        if let Some(completion) = completion {
-            self.common.push(&completion);
-        }
-    }
-
-    /// Copies the next slot, if there is one, and has `take` make a work request of it.
-    fn next<R>(&mut self, take: impl FnOnce(&mut Self, &[u8]) -> Taken<R>) -> Taken<R> {
-        let mut copy = mem::replace(&mut self.send.scratch, Slots::empty());
-        let taken = if self.send.queue.copy_next(&mut copy) {
-            take(self, &copy)
-        } else {
-            None
-        };
-        if taken.is_some() {
-            self.send.queue.take();
-        }
-        self.send.scratch = copy;
-        taken
     }
 
     fn address(&mut self, to: DatagramTo) -> Result<Arc<Ah>, Unresolved> {
@@ -444,8 +427,8 @@ impl SendSide<'_> {
             DatagramTo::Handle(number) => return self.common.handle(number),
             DatagramTo::Vector(vector) => vector,
         };
-        let Common { pd, qpn, gids, .. } = self.common;
-        let vectors = self.send.vectors.as_mut();
+        let Common { pd, qpn, gids, .. } = *self.common;
+        let vectors = self.vectors.as_mut();
         match vectors.map(|vectors| vectors.look_up(vector, pd, qpn, gids)) {
             Some(Lookup::Found(ah)) => Ok(ah),
             Some(Lookup::Unknown) => Err(Unresolved::Unknown),
@@ -453,8 +436,8 @@ impl SendSide<'_> {
         }
     }
 
-    fn take_datagram(&mut self, slot: &[u8]) -> Taken<DatagramRequest<Payload, Arc<Ah>>> {
-        let wqe = match abi::decode_datagram(slot, &self.send.limits) {
+    fn take_datagram(mut self) -> Taken<DatagramRequest<Payload, Arc<Ah>>> {
+        let wqe = match abi::decode_datagram(self.slot, self.limits) {
             Ok(wqe) => wqe,
             Err(bad) => return Some(Err(bad)),
         };
@@ -472,8 +455,8 @@ impl SendSide<'_> {
         settle(self.common.findings, wqe.wr_id, request)
     }
 
-    fn take(&mut self, slot: &[u8]) -> Taken<SendRequest<Payload>> {
-        let wqe = match abi::decode_send(slot, &self.send.limits) {
+    fn take(mut self) -> Taken<SendRequest<Payload>> {
+        let wqe = match abi::decode_send(self.slot, self.limits) {
             Ok(wqe) => wqe,
             Err(bad) => return Some(Err(bad)),
         };
@@ -493,6 +476,37 @@ impl SendSide<'_> {
     }
 }
 
+impl<'c> SendSide<'c> {
+    fn retire(&mut self, payload: Option<Payload>, completion: Option<Completion>) {
+        if let Some(payload) = payload {
+            self.send.spare.keep(payload);
+        }
+        self.send.queue.retire();
+        if let Some(completion) = completion {
+            self.common.push(&completion);
+        }
+    }
+
+    /// Copies the next slot, if there is one, and has `take` make a work request of it.
+    fn next<R>(&mut self, take: impl FnOnce(Posted<'_, 'c>) -> Taken<R>) -> Taken<R> {
+        let send = &mut *self.send;
+        if !send.queue.copy_next(&mut send.scratch) {
+            return None;
+        }
+        let taken = take(Posted {
+            common: &mut self.common,
+            slot: &send.scratch,
+            limits: &send.limits,
+            spare: &mut send.spare,
+            vectors: send.vectors.as_deref_mut(),
+        });
+        if taken.is_some() {
+            send.queue.take();
+        }
+        taken
+    }
+}
+
 impl Observer for SendSide<'_> {
     fn observe(&mut self, event: Event) {
         self.common.observe(event);
@@ -507,7 +521,7 @@ impl SendHost for SendSide<'_> {
     type Payload = Payload;
 
     fn next_send(&mut self) -> Taken<SendRequest<Payload>> {
-        self.next(Self::take)
+        self.next(|posted| posted.take())
     }
 
     fn scatter(&mut self, to: &Payload, at: u32, from: Span) -> Result<(), Fault> {
@@ -543,7 +557,7 @@ impl DatagramSendHost for SendSide<'_> {
     type Address = Arc<Ah>;
 
     fn next_datagram(&mut self) -> Taken<DatagramRequest<Payload, Arc<Ah>>> {
-        self.next(Self::take_datagram)
+        self.next(|posted| posted.take_datagram())
     }
 
     fn retire(&mut self, payload: Option<Payload>, completion: Option<Completion>) {

@@ -667,6 +667,12 @@ impl Payload {
         len: u32,
         mut copy: impl FnMut(&Segment, u32, u32, u32) -> Result<(), Miss>,
     ) -> Result<(), Miss> {
+        if let Self::One(segment) = self {
+            let end = at.checked_add(len).filter(|end| *end <= segment.len);
+            if end.is_some() && len > 0 {
+                return copy(segment, at, len, 0);
+            }
+        }
         let mut skip = at;
         let mut done = 0u32;
         for segment in self.segments() {
