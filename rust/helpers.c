@@ -645,11 +645,6 @@ struct net_device *ferroce_helper_skb_dev(const struct sk_buff *skb)
 	return skb->dev;
 }
 
-unsigned int ferroce_helper_skb_headlen(const struct sk_buff *skb)
-{
-	return skb_headlen(skb);
-}
-
 unsigned char *ferroce_helper_skb_network_header(const struct sk_buff *skb)
 {
 	return skb_network_header(skb);

@@ -8,14 +8,15 @@
 
 use kernel::cpu::CpuId;
 use kernel::prelude::*;
-use kernel::sync::rcu::{self, Guard};
+use kernel::sync::rcu;
 use kernel::sync::ArcBorrow;
 use rdma::net::{
     is_multicast, Datagram, HeldPacket, IpHeader, NetDevice, PacketQueue, Receiver, RxPacket,
 };
+use rdma::sync::BhDisabled;
 use rdma::table::IdTable;
 use roce::event::Event;
-use roce::icrc::{self, MaskedHeaders, REST_BYTES};
+use roce::icrc::{self, MaskedHeaders, PlainIpv4, REST_BYTES};
 use roce::num::Qpn;
 use roce::qp::{self, Half};
 use roce::wire::{self, bth, Body, Packet, ICRC_BYTES, MAX_HEADER};
@@ -51,13 +52,13 @@ impl Ingress {
 
 impl Receiver for Ingress {
     fn receive(&self, packet: RxPacket<'_>) {
-        let guard = rcu::read_lock();
-        let own = self.devices.get(packet.ifindex(), &guard);
-        let device = own.or_else(|| self.devices.get(packet.lower_ifindex()?, &guard));
+        let context = packet.context();
+        let own = self.devices.get(packet.ifindex(), context);
+        let device = own.or_else(|| self.devices.get(packet.lower_ifindex()?, context));
         let Some(device) = device else {
             return;
         };
-        if let Err(drop) = receive(&device, packet, &guard) {
+        if let Err(drop) = receive(&device, packet) {
             device.stats.count(drop);
         }
     }
@@ -210,11 +211,12 @@ pub(crate) fn parse(datagram: &Datagram, first: &[u8]) -> Result<Packet, Counter
 /// # Errors
 ///
 /// The counter of the reason for which it is dropped.
-fn receive(device: &Device, datagram: RxPacket<'_>, guard: &Guard) -> Result<(), Counter> {
+fn receive(device: &Device, datagram: RxPacket<'_>) -> Result<(), Counter> {
+    let context = datagram.context();
     let mut first = [0; FIRST_BYTES];
     let first = datagram.peek(&mut first);
     let named = first.first_chunk().map(bth::dest_qp);
-    let named = named.and_then(|qpn| device.qps.get(qpn.get(), guard));
+    let named = named.and_then(|qpn| device.qps.get(qpn.get(), context));
     // Who handles those before it looks at it, so that this CPU gets done with a train.
     if let Some(qp) = named.filter(|qp| may_be_left(qp) && qp.inbox.is_open()) {
         put_aside(qp, datagram.into_held(), None);
@@ -229,7 +231,7 @@ fn receive(device: &Device, datagram: RxPacket<'_>, guard: &Guard) -> Result<(),
         packet.bth.dest_qp == Qpn::MULTICAST,
     ) {
         (false, false) => {}
-        (true, true) => return arrival.multicast(first, guard),
+        (true, true) => return arrival.multicast(first, context),
         _ => return Err(Counter::UnknownQp),
     }
     // Rules: VAL-1, VAL-2
@@ -292,12 +294,12 @@ impl<'a> Arrival<'a> {
 
     /// Gives each queue pair of the group that takes it a copy.
     // Rules: MCG-1
-    fn multicast(&self, first: &[u8], guard: &Guard) -> Result<(), Counter> {
+    fn multicast(&self, first: &[u8], context: &BhDisabled) -> Result<(), Counter> {
         let members = self.device.groups.members(self.ends.ours);
         let members = members.ok_or(Counter::UnknownQp)?;
         check_icrc(self.datagram, first)?;
         for qpn in members.as_slice() {
-            let Some(qp) = self.device.qps.get(qpn.get(), guard) else {
+            let Some(qp) = self.device.qps.get(qpn.get(), context) else {
                 continue;
             };
             // Rules: MCG-3
@@ -321,7 +323,7 @@ impl<'a> Arrival<'a> {
         let incoming = Incoming {
             packet: self.datagram,
             device: self.netdev,
-            offset: self.packet.header_len() as usize,
+            offset: self.packet.payload_at(self.datagram.payload_len()) as usize,
         };
         match half {
             Half::Requester => schedule::handle_response(qp, self.ends, self.packet, incoming),
@@ -338,9 +340,10 @@ impl<'a> Arrival<'a> {
 fn check_icrc(datagram: &Datagram, first: &[u8]) -> Result<(), Counter> {
     let bad = Counter::BadIcrc;
     let bth = first.first_chunk().ok_or(bad)?;
+    let udp = datagram.udp_header();
     let mut masked = match datagram.ip_header() {
-        IpHeader::V4(ip) => MaskedHeaders::ipv4(ip, datagram.udp_header(), bth).map_err(|_| bad)?,
-        IpHeader::V6(ip) => MaskedHeaders::ipv6(ip, datagram.udp_header(), bth),
+        IpHeader::V4(ip) => MaskedHeaders::ipv4(PlainIpv4::new(ip).map_err(|_| bad)?, udp, bth),
+        IpHeader::V6(ip) => MaskedHeaders::ipv6(ip, udp, bth),
     };
     let computed = if first.len() == datagram.payload_len() as usize {
         icrc_of_small(&mut masked, first)

@@ -151,7 +151,7 @@ pub(crate) fn doorbell(qp: ArcBorrow<'_, Qp>) -> Result {
     match qp.inbox.origin().or_else(other) {
         Some(cpu) => run_on(qp, cpu),
         None if is_stream => run_beside(qp),
-        None => run_send(qp, |_, _| {}),
+        None => run_send(qp, |_, _, _| {}),
     }
     Ok(())
 }
@@ -179,7 +179,7 @@ fn run_beside(qp: ArcBorrow<'_, Qp>) {
             };
             let _ = streams.enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
         }
-        Place::Here => run_send(qp, |_, _| {}),
+        Place::Here => run_send(qp, |_, _, _| {}),
         Place::Soon => qp.timer.arm_at(now_ns().saturating_add(SOON_NS)),
     }
 }
@@ -187,7 +187,7 @@ fn run_beside(qp: ArcBorrow<'_, Qp>) {
 /// The kernel has posted sends. Any context.
 pub(crate) fn posted_sends(qp: ArcBorrow<'_, Qp>) {
     if may_disable_bh() {
-        return run_send(qp, |_, _| {});
+        return run_send(qp, |_, _, _| {});
     }
     let queue = &qp.fixed.device.queues.replies;
     let _ = queue.enqueue::<Arc<Qp>, { work::DOORBELL }>(qp.into());
@@ -210,7 +210,7 @@ pub(crate) fn handle_response(
     incoming: Incoming<'_>,
 ) {
     let mut has_left = false;
-    let run = run_send_at(qp, qp.inbox.origin(), |half, findings| {
+    let run = run_send_at(qp, qp.inbox.origin(), |half, findings, now| {
         let stats = &qp.fixed.device.stats;
         // Rules: VAL-5
         if half.route.as_ref().map(Route::ends) != Some(ends) {
@@ -220,7 +220,7 @@ pub(crate) fn handle_response(
         count_received(&half.stats, &incoming);
         if half.waiting.holds_packets() {
             half.waiting.hold(incoming.packet, stats);
-        } else if respond(&qp, half, findings, packet, incoming) == Handled::PutOff {
+        } else if respond(&qp, half, findings, now, packet, incoming) == Handled::PutOff {
             let absent = findings.faults.take();
             half.waiting.begin(absent, incoming.packet, stats);
         }
@@ -236,11 +236,12 @@ fn respond(
     qp: &Qp,
     half: &mut SendHalf,
     findings: &mut Findings,
+    now: Instant,
     packet: &Packet,
     incoming: Incoming<'_>,
 ) -> Handled {
     qp.with_send(half, Some(incoming), findings, |service, host, _| {
-        service.handle_response(now(), packet, host)
+        service.handle_response(now, packet, host)
     })
 }
 
@@ -424,7 +425,7 @@ fn stays_here(route: &Option<Route>) -> bool {
 }
 
 /// Runs `first` on the send half and then the requester, until there is nothing more to send.
-fn run_send(qp: ArcBorrow<'_, Qp>, first: impl FnOnce(&mut SendHalf, &mut Findings)) {
+fn run_send(qp: ArcBorrow<'_, Qp>, first: impl FnOnce(&mut SendHalf, &mut Findings, Instant)) {
     if let Run::Elsewhere(cpu) = run_send_at(qp, None, first) {
         run_on(qp, cpu);
     }
@@ -434,16 +435,17 @@ fn run_send(qp: ArcBorrow<'_, Qp>, first: impl FnOnce(&mut SendHalf, &mut Findin
 fn run_send_at(
     qp: ArcBorrow<'_, Qp>,
     other: Option<CpuId>,
-    first: impl FnOnce(&mut SendHalf, &mut Findings),
+    first: impl FnOnce(&mut SendHalf, &mut Findings, Instant),
 ) -> Run {
     let sends_elsewhere = other.is_some();
     let mut findings = Findings::default();
     let (run, timeout, waits) = {
         let mut half = qp.send.lock();
+        let now = now();
         let needs_order = qp.fixed.service.needs_order();
         let ahead = qp.requests_ahead().filter(|_| !stays_here(&half.route));
         half.deferred |= needs_order && ahead.is_some();
-        first(&mut half, &mut findings);
+        first(&mut half, &mut findings, now);
         let run = if half.deferred && ahead.is_some() {
             Run::More
         } else if half.deferred || half.waiting.stops_sending() || sends_elsewhere {
@@ -452,7 +454,7 @@ fn run_send_at(
             Run::Elsewhere(cpu)
         } else {
             qp.last_sent.note();
-            send(&qp, &mut half, &mut findings)
+            send(&qp, &mut half, &mut findings, now)
         };
         half.deferred |= run == Run::More && needs_order;
         (run, next_timeout(&half), half.waiting.is_any())
@@ -484,8 +486,8 @@ fn next_timeout(half: &SendHalf) -> Option<u64> {
 
 /// Sends what there is to send, or flushes it when the send queue has failed alone. The send lock is
 /// held by the caller.
-fn send(qp: &Qp, half: &mut SendHalf, findings: &mut Findings) -> Run {
-    let mut run = transmit_requests(qp, half, findings);
+fn send(qp: &Qp, half: &mut SendHalf, findings: &mut Findings, now: Instant) -> Run {
+    let mut run = transmit_requests(qp, half, findings, now);
     match half.service.state() {
         SendState::Error => qp.fail(),
         SendState::Stopped => {
@@ -502,11 +504,11 @@ fn send(qp: &Qp, half: &mut SendHalf, findings: &mut Findings) -> Run {
     run
 }
 
-fn transmit_requests(qp: &Qp, half: &mut SendHalf, findings: &mut Findings) -> Run {
+fn transmit_requests(qp: &Qp, half: &mut SendHalf, findings: &mut Findings, now: Instant) -> Run {
     let run = qp.with_send(half, None, findings, |service, host, route| {
         match (service, route) {
             (SendService::Connected(_, requester), Some(route)) => {
-                let run = send_requests(qp, requester, host, route);
+                let run = send_requests(qp, requester, host, route, now);
                 flush_path(qp, &qp.last_sent, &mut route.path, host.common.stats);
                 run
             }
@@ -542,8 +544,8 @@ fn send_requests(
     requester: &mut QpRequester,
     host: &mut SendSide<'_>,
     route: &mut Route,
+    now: Instant,
 ) -> Run {
-    let now = now();
     qp.last_sent.note_at(now.as_ns());
     let credit = &qp.fixed.credit;
     let stats = host.common.stats;
@@ -803,21 +805,21 @@ fn handle_held_requests(qp: &Qp, half: &mut RecvHalf, findings: &mut Findings) {
 fn run_send_faults(qp: ArcBorrow<'_, Qp>) {
     let wanted = qp.send.lock().waiting.wanted();
     let seen = wanted.see_to(&qp.fixed.device.stats);
-    run_send(qp, |half, findings| {
+    run_send(qp, |half, findings, now| {
         let (to_place, to_send) = half.waiting.go_on(seen);
         findings.faults = to_place;
-        handle_held_responses(&qp, half, findings);
+        handle_held_responses(&qp, half, findings, now);
         findings.faults = to_send;
     });
 }
 
-fn handle_held_responses(qp: &Qp, half: &mut SendHalf, findings: &mut Findings) {
+fn handle_held_responses(qp: &Qp, half: &mut SendHalf, findings: &mut Findings, now: Instant) {
     for _ in 0..HELD_PACKETS {
         let Some(held) = half.waiting.next_packet() else {
             return;
         };
         let handled = with_held(&held, |packet, incoming| {
-            respond(qp, half, findings, packet, incoming)
+            respond(qp, half, findings, now, packet, incoming)
         });
         if handled == Handled::PutOff {
             half.waiting.put_back(findings.faults.take(), held);
@@ -835,7 +837,7 @@ fn with_held(held: &HeldPacket, handle: impl FnOnce(&Packet, Incoming<'_>) -> Ha
     let incoming = Incoming {
         packet: held,
         device: None,
-        offset: packet.header_len() as usize,
+        offset: packet.payload_at(held.payload_len()) as usize,
     };
     handle(&packet, incoming)
 }
@@ -862,7 +864,7 @@ fn go_on(qp: ArcBorrow<'_, Qp>) -> bool {
         qp.stream.note_run();
     }
     find_address(&qp);
-    let run = run_send_at(qp, None, |half, _| half.deferred = false);
+    let run = run_send_at(qp, None, |half, _, _| half.deferred = false);
     if let Run::Elsewhere(cpu) = run {
         send_at(qp, cpu);
     }
@@ -960,7 +962,7 @@ impl WorkItem<{ work::DOORBELL }> for Qp {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        run_send(this.as_arc_borrow(), |_, _| {});
+        run_send(this.as_arc_borrow(), |_, _, _| {});
     }
 }
 
@@ -990,12 +992,12 @@ impl WorkItem<{ work::FAULT_RECV }> for Qp {
 
 impl TimerCallback for Qp {
     fn expired(this: ArcBorrow<'_, Self>) {
-        run_send(this, |half, findings| {
+        run_send(this, |half, findings, now| {
             if half.waiting.holds_packets() {
                 return;
             }
             this.with_send(half, None, findings, |service, host, _| {
-                service.handle_timeout(now(), host);
+                service.handle_timeout(now, host);
             });
         });
     }

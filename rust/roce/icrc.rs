@@ -29,15 +29,79 @@ pub const IPV6_BYTES: usize = 40;
 /// Bytes of a UDP header.
 pub const UDP_BYTES: usize = 8;
 
+/// Bytes of the headers of a packet over IPv4, up to and with the BTH.
+pub const IPV4_HEADERS: usize = IPV4_BYTES + UDP_BYTES + bth::BYTES;
+/// Bytes of those of a packet over IPv6.
+pub const IPV6_HEADERS: usize = IPV6_BYTES + UDP_BYTES + bth::BYTES;
+
+/// Where the checksum of UDP is, and the BTH's reserved byte, behind the IP header.
+const UDP_CHECKSUM: usize = 6;
+const RESV8A: usize = UDP_BYTES + bth::RESV8A;
+
 /// Bytes after the BTH for which [`MaskedHeaders`] have room, so that all of a small packet is one
 /// piece.
 pub const REST_BYTES: usize = 68;
 
-const MAX_BYTES: usize = IPV6_BYTES + UDP_BYTES + bth::BYTES + REST_BYTES;
+const MAX_BYTES: usize = IPV6_HEADERS + REST_BYTES;
 
 /// The packet's IPv4 header has options, or is no IPv4 header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NotPlainIpv4;
+
+/// An IPv4 header without options.
+#[derive(Clone, Copy, Debug)]
+pub struct PlainIpv4<'a>(&'a [u8; IPV4_BYTES]);
+
+impl<'a> PlainIpv4<'a> {
+    /// Of a packet's first bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`NotPlainIpv4`] if the first one is not that of an IPv4 header of five words.
+    // Rules: ENC-3
+    #[inline]
+    pub const fn new(ip: &'a [u8; IPV4_BYTES]) -> Result<Self, NotPlainIpv4> {
+        match ip[0] {
+            0x45 => Ok(Self(ip)),
+            _ => Err(NotPlainIpv4),
+        }
+    }
+}
+
+/// Masks the headers of a packet over IPv4, without options: type of service, time to live, both
+/// checksums and the BTH's reserved byte. Identification and the lengths count as they are.
+// Rules: ENC-17, ENC-19, ENC-20
+#[inline]
+pub fn mask_ipv4(headers: &mut [u8; IPV4_HEADERS]) {
+    const TOS: usize = 1;
+    const TTL: usize = 8;
+    const CHECKSUM: usize = 10;
+
+    headers[TOS] = 0xff;
+    headers[TTL] = 0xff;
+    headers[CHECKSUM] = 0xff;
+    headers[CHECKSUM + 1] = 0xff;
+    headers[IPV4_BYTES + UDP_CHECKSUM] = 0xff;
+    headers[IPV4_BYTES + UDP_CHECKSUM + 1] = 0xff;
+    headers[IPV4_BYTES + RESV8A] = 0xff;
+}
+
+/// Masks the headers of a packet over IPv6: traffic class, flow label, hop limit, the UDP checksum and
+/// the BTH's reserved byte.
+// Rules: ENC-18, ENC-19, ENC-20
+#[inline]
+pub fn mask_ipv6(headers: &mut [u8; IPV6_HEADERS]) {
+    const HOP_LIMIT: usize = 7;
+
+    headers[0] |= 0x0f;
+    headers[1] = 0xff;
+    headers[2] = 0xff;
+    headers[3] = 0xff;
+    headers[HOP_LIMIT] = 0xff;
+    headers[IPV6_BYTES + UDP_CHECKSUM] = 0xff;
+    headers[IPV6_BYTES + UDP_CHECKSUM + 1] = 0xff;
+    headers[IPV6_BYTES + RESV8A] = 0xff;
+}
 
 /// Headers as the ICRC covers them: what may change on the way is all ones.
 #[derive(Clone, Copy, Debug)]
@@ -47,74 +111,42 @@ pub struct MaskedHeaders {
 }
 
 impl MaskedHeaders {
-    /// Masks the headers of a packet over IPv4: type of service, time to live, both checksums and
-    /// the BTH's reserved byte. Identification and the lengths count as they are.
-    ///
-    /// # Errors
-    ///
-    /// [`NotPlainIpv4`] if the first byte is not that of an IPv4 header of five words.
-    // Rules: ENC-17
+    /// The headers of a packet over IPv4, [masked](mask_ipv4).
     #[inline(always)]
-    pub fn ipv4(
-        ip: &[u8; IPV4_BYTES],
-        udp: &[u8; UDP_BYTES],
-        bth: &[u8; bth::BYTES],
-    ) -> Result<Self, NotPlainIpv4> {
-        const TOS: usize = 1;
-        const TTL: usize = 8;
-        const CHECKSUM: usize = 10;
-
-        let mut ip = *ip;
-        // Rules: ENC-3
-        if ip[0] != 0x45 {
-            return Err(NotPlainIpv4);
-        }
-        ip[TOS] = 0xff;
-        ip[TTL] = 0xff;
-        ip[CHECKSUM] = 0xff;
-        ip[CHECKSUM + 1] = 0xff;
-        Ok(Self::new(&ip, udp, bth))
+    pub fn ipv4(ip: PlainIpv4<'_>, udp: &[u8; UDP_BYTES], bth: &[u8; bth::BYTES]) -> Self {
+        Self::new(ip.0, udp, bth, mask_ipv4)
     }
 
-    /// Masks the headers of a packet over IPv6: traffic class, flow label, hop limit, the UDP
-    /// checksum and the BTH's reserved byte.
-    // Rules: ENC-18
+    /// The headers of a packet over IPv6, [masked](mask_ipv6).
     #[inline(always)]
     pub fn ipv6(ip: &[u8; IPV6_BYTES], udp: &[u8; UDP_BYTES], bth: &[u8; bth::BYTES]) -> Self {
-        const HOP_LIMIT: usize = 7;
-
-        let mut ip = *ip;
-        ip[0] |= 0x0f;
-        ip[1] = 0xff;
-        ip[2] = 0xff;
-        ip[3] = 0xff;
-        ip[HOP_LIMIT] = 0xff;
-        Self::new(&ip, udp, bth)
+        Self::new(ip, udp, bth, mask_ipv6)
     }
 
-    // Rules: ENC-16, ENC-19, ENC-20
+    // Rules: ENC-16
     #[inline(always)]
-    fn new<const N: usize>(ip: &[u8; N], udp: &[u8; UDP_BYTES], bth: &[u8; bth::BYTES]) -> Self {
-        const CHECKSUM: usize = 6;
-
-        let mut udp = *udp;
-        udp[CHECKSUM] = 0xff;
-        udp[CHECKSUM + 1] = 0xff;
-        let mut bth = *bth;
-        bth[bth::RESV8A] = 0xff;
-
-        // Three copies of constant length, which the compiler turns into as many moves.
-        let mut bytes = [0; MAX_BYTES];
-        let (to_ip, rest) = bytes.split_at_mut(N);
-        let (to_udp, rest) = rest.split_at_mut(UDP_BYTES);
-        let (to_bth, _) = rest.split_at_mut(bth::BYTES);
-        to_ip.copy_from_slice(ip);
-        to_udp.copy_from_slice(&udp);
-        to_bth.copy_from_slice(&bth);
-        Self {
-            bytes,
-            len: (N + UDP_BYTES + bth::BYTES) as u8,
+    fn new<const IP: usize, const ALL: usize>(
+        ip: &[u8; IP],
+        udp: &[u8; UDP_BYTES],
+        bth: &[u8; bth::BYTES],
+        mask: impl FnOnce(&mut [u8; ALL]),
+    ) -> Self {
+        const { assert!(IP + UDP_BYTES + bth::BYTES == ALL && ALL <= MAX_BYTES) };
+        let mut to = Self {
+            bytes: [0; MAX_BYTES],
+            len: ALL as u8,
+        };
+        // There are as many.
+        if let Some(headers) = to.bytes.first_chunk_mut() {
+            // Three copies of constant length, which the compiler turns into as many moves.
+            let (to_ip, rest) = headers.split_at_mut(IP);
+            let (to_udp, to_bth) = rest.split_at_mut(UDP_BYTES);
+            to_ip.copy_from_slice(ip);
+            to_udp.copy_from_slice(udp);
+            to_bth.copy_from_slice(bth);
+            mask(headers);
         }
+        to
     }
 
     /// Puts `rest`, what follows the BTH, behind them, if there is room: there is for [`REST_BYTES`] at

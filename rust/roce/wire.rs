@@ -32,7 +32,7 @@ pub mod feth;
 pub mod reth;
 
 use crate::num::{Imm, Rkey};
-use crate::opcode::{self, Info, Operation, Transport, Unsupported};
+use crate::opcode::{self, Info, Operation, Transport};
 
 pub use aeth::{Aeth, NakCode, Syndrome};
 pub use atomicack::AtomicAckEth;
@@ -417,6 +417,22 @@ impl Body {
             Self::Datagram(datagram) => datagram.operation(),
         }
     }
+
+    /// Whether more headers follow the BTH.
+    #[inline]
+    const fn has_extensions(&self) -> bool {
+        !matches!(
+            self,
+            Self::Request(
+                Request::SendFirst
+                    | Request::SendMiddle
+                    | Request::SendLast(SendEnd::Plain)
+                    | Request::SendOnly(SendEnd::Plain)
+                    | Request::WriteMiddle
+                    | Request::WriteLast(None)
+            ) | Self::Response(Response::ReadMiddle)
+        )
+    }
 }
 
 /// The headers of one packet, BTH first.
@@ -438,12 +454,20 @@ impl HeaderBytes {
             len: 0,
         };
         to.push(&bth.emit(body.operation()));
-        match body {
-            Body::Request(request) => request.emit(&mut to),
-            Body::Response(response) => response.emit(&mut to),
-            Body::Datagram(datagram) => datagram.emit(&mut to),
+        if body.has_extensions() {
+            to.push_extensions(body);
         }
         to
+    }
+
+    /// Not inline, so that what most packets have is not made one with what few have, byte by byte.
+    #[inline(never)]
+    fn push_extensions(&mut self, body: &Body) {
+        match body {
+            Body::Request(request) => request.emit(self),
+            Body::Response(response) => response.emit(self),
+            Body::Datagram(datagram) => datagram.emit(self),
+        }
     }
 
     /// Appends one header. [`MAX_HEADER`] has room for those of any packet.
@@ -464,13 +488,10 @@ impl HeaderBytes {
 }
 
 impl Packet {
-    /// Bytes of BTH and extension headers: where the payload starts.
-    pub fn header_len(&self) -> u32 {
-        match opcode::decode(opcode::encode(self.bth.transport, self.body.operation())) {
-            Ok((transport, info)) => {
-                opcode::header_bytes(transport, info).wrapping_add(bth::BYTES as u32)
-            }
-            Err(Unsupported) => 0,
-        }
+    /// Where the payload starts in the UDP payload that this was parsed from, which is so long.
+    #[inline]
+    pub const fn payload_at(&self, udp_payload_len: u32) -> u32 {
+        let behind = self.payload_len.wrapping_add(self.bth.pad as u32);
+        udp_payload_len.wrapping_sub(behind.wrapping_add(ICRC_BYTES))
     }
 }

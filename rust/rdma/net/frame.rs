@@ -11,8 +11,7 @@ use kernel::sync::{rcu, Arc};
 
 use rdma_bindings as bindings;
 
-use roce::icrc;
-use roce::icrc::{MaskedHeaders, UDP_BYTES};
+use roce::icrc::{self, mask_ipv4, mask_ipv6, IPV4_HEADERS, IPV6_HEADERS};
 
 use crate::crc;
 use crate::net::packet::{Datagram, HeldPacket};
@@ -99,12 +98,7 @@ impl<'p> Frame<'p> {
 
         let headroom = match &exit {
             _ if path.keeps_own() => 0,
-            Exit::Routed(dst) => {
-                let _rcu = rcu::read_lock();
-                // SAFETY: The route is valid, and this is a read side.
-                let link = unsafe { bindings::dst_headroom(dst.as_ptr()) };
-                link.saturating_add(TUNNEL_BYTES)
-            }
+            Exit::Routed(_) => path.headroom().saturating_add(TUNNEL_BYTES),
             Exit::OnLink(dev, _) => dev.headroom(),
         };
         let is_large = payload_len > LARGEST_PAYLOAD;
@@ -251,7 +245,7 @@ impl<'p> Frame<'p> {
         // CAST: All lengths are below 64 KiB.
         let size = self.icrc_at.wrapping_add(ICRC_BYTES).wrapping_sub(below) as u32;
         let number = self.path.number_for(size, self.credit);
-        self.seal(number)?;
+        self.seal(number);
         let Self {
             path,
             credit,
@@ -287,94 +281,89 @@ impl<'p> Frame<'p> {
     /// Writes what is still missing: the headers in front, the pad and the ICRC. `number` is that of
     /// the frame in its train: the identification that the kernel gives it in the end.
     // Rules: ENC-5, ENC-12
-    fn seal(&mut self, number: u16) -> Result {
+    fn seal(&mut self, number: u16) {
         // CAST: All lengths are below 64 KiB.
         let ip_len = self.icrc_at.wrapping_add(ICRC_BYTES) as u16;
         let udp_len = ip_len.wrapping_sub(self.path.headers.ip_bytes() as u16);
-        let [p0, p1, p2, p3] = self.path.ports;
-        let [l0, l1] = udp_len.to_be_bytes();
-        // Rules: ENC-13
-        // No checksum: the ICRC covers more, and RoCEv2 wants it to be 0 over IPv6 too.
-        let udp = [p0, p1, p2, p3, l0, l1, 0, 0];
-        let mut bth = [0; BTH_BYTES];
-        // SAFETY: The BTH was written by `new`, in front of all payload.
-        unsafe {
-            let from = self.at(self.path.headers.bytes());
-            ptr::copy_nonoverlapping(from.cast_const(), bth.as_mut_ptr(), BTH_BYTES);
-        }
-
         let is_own = self.path.keeps_own();
         match self.path.headers {
-            Headers::V4(mut ip) => {
-                [ip[2], ip[3]] = ip_len.to_be_bytes();
-                [ip[4], ip[5]] = number.to_be_bytes();
-                if is_own {
-                    self.finish_own(&ip, &udp);
-                    return Ok(());
+            Headers::V4(ref ip) => {
+                // SAFETY: The headers, with a BTH, are within the linear data.
+                let headers: &mut [u8; IPV4_HEADERS] = unsafe { &mut *self.at(0).cast() };
+                put(headers, ip, &self.path.ports, udp_len);
+                [headers[2], headers[3]] = ip_len.to_be_bytes();
+                [headers[4], headers[5]] = number.to_be_bytes();
+                match is_own {
+                    true => self.finish_own(),
+                    false => self.finish(mask_ipv4),
                 }
-                let masked = MaskedHeaders::ipv4(&ip, &udp, &bth).map_err(|_| EINVAL)?;
-                self.finish(&masked, &ip, &udp, &bth);
             }
-            Headers::V6(mut ip) => {
-                [ip[4], ip[5]] = udp_len.to_be_bytes();
-                if is_own {
-                    self.finish_own(&ip, &udp);
-                    return Ok(());
+            Headers::V6(ref ip) => {
+                // SAFETY: As above.
+                let headers: &mut [u8; IPV6_HEADERS] = unsafe { &mut *self.at(0).cast() };
+                put(headers, ip, &self.path.ports, udp_len);
+                [headers[4], headers[5]] = udp_len.to_be_bytes();
+                match is_own {
+                    true => self.finish_own(),
+                    false => self.finish(mask_ipv6),
                 }
-                let masked = MaskedHeaders::ipv6(&ip, &udp, &bth);
-                self.finish(&masked, &ip, &udp, &bth);
             }
         }
-        Ok(())
     }
 
-    /// Computes the ICRC in one go over the packet with its headers masked, and then puts the real
-    /// ones in their place. The IPv4 checksum is left to the stack.
+    /// Computes the ICRC in one go over the packet with its headers masked, `N` bytes that are all
+    /// written, and then puts the real ones back in their place. The IPv4 checksum is left to the stack.
     #[inline]
-    fn finish<const N: usize>(
-        &mut self,
-        masked: &MaskedHeaders,
-        ip: &[u8; N],
-        udp: &[u8; UDP_BYTES],
-        bth: &[u8; BTH_BYTES],
-    ) {
-        let masked = masked.as_bytes();
-        // SAFETY: The headers, `masked` or not, are as long as `headers.bytes()` and a BTH, which is
-        // within the data. Everything up to the ICRC is written before the CRC is computed.
+    fn finish<const N: usize>(&self, mask: impl FnOnce(&mut [u8; N])) {
+        let pad = self.icrc_at.wrapping_sub(self.payload_end);
+        // SAFETY: All of this is within the linear data. Everything up to the ICRC is written before the
+        // CRC is computed.
         unsafe {
-            let pad = self.icrc_at.wrapping_sub(self.payload_end);
             // Rules: WIRE-32
             if pad != 0 {
                 ptr::write_bytes(self.at(self.payload_end), 0, pad);
             }
-            ptr::copy_nonoverlapping(masked.as_ptr(), self.at(0), masked.len());
+            let headers: *mut [u8; N] = self.at(0).cast();
+            let real = *headers;
+            mask(&mut *headers);
             // Rules: ENC-16
             let crc = crc::crc32_le_raw(icrc::SEED, self.at(0), self.icrc_at);
+            *headers = real;
             let icrc = icrc::finish(crc);
             ptr::copy_nonoverlapping(icrc.as_ptr(), self.at(self.icrc_at), icrc.len());
-            ptr::copy_nonoverlapping(ip.as_ptr(), self.at(0), N);
-            ptr::copy_nonoverlapping(udp.as_ptr(), self.at(N), UDP_BYTES);
-            ptr::copy_nonoverlapping(bth.as_ptr(), self.at(N + UDP_BYTES), BTH_BYTES);
         }
     }
-}
 
-impl Frame<'_> {
     /// As [`finish`](Self::finish), for who trusts what never leaves the module: zeros are the ICRC.
     #[inline]
-    fn finish_own<const N: usize>(&mut self, ip: &[u8; N], udp: &[u8; UDP_BYTES]) {
+    fn finish_own(&mut self) {
         const ZEROS: [u8; 3 + ICRC_BYTES] = [0; 3 + ICRC_BYTES];
 
         let end = self.icrc_at.wrapping_add(ICRC_BYTES);
         let rest = end.wrapping_sub(self.payload_end).min(ZEROS.len());
-        // SAFETY: The headers are within the linear data, and all that is not written yet is from the
-        // payload's end to that of the data.
-        unsafe {
-            self.append(ZEROS.as_ptr(), rest);
-            ptr::copy_nonoverlapping(ip.as_ptr(), self.at(0), N);
-            ptr::copy_nonoverlapping(udp.as_ptr(), self.at(N), UDP_BYTES);
-        }
+        // SAFETY: All that is not written yet is from the payload's end to that of the data.
+        unsafe { self.append(ZEROS.as_ptr(), rest) };
     }
+}
+
+/// Puts an IP and a UDP header in front of a BTH.
+#[inline]
+fn put<const IP: usize, const ALL: usize>(
+    headers: &mut [u8; ALL],
+    ip: &[u8; IP],
+    ports: &[u8; 4],
+    udp_len: u16,
+) {
+    let (to_ip, rest) = headers.split_at_mut(IP);
+    to_ip.copy_from_slice(ip);
+    // Rules: ENC-13
+    // No checksum: the ICRC covers more, and RoCEv2 wants it to be 0 over IPv6 too.
+    let (to_ports, rest) = rest.split_at_mut(ports.len());
+    to_ports.copy_from_slice(ports);
+    let (to_len, rest) = rest.split_at_mut(2);
+    to_len.copy_from_slice(&udp_len.to_be_bytes());
+    let (to_checksum, _) = rest.split_at_mut(2);
+    to_checksum.fill(0);
 }
 
 /// An skb of ours alone, and those in its list. Dropping it frees it.

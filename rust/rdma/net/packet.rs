@@ -189,7 +189,7 @@ impl Datagram {
             (
                 (*skb).data,
                 (*skb).len,
-                bindings::skb_headlen(skb) as usize,
+                linear(skb),
                 (*skb).data.offset_from(bindings::skb_network_header(skb)),
             )
         };
@@ -362,7 +362,7 @@ impl Datagram {
         let end = start.wrapping_add(len);
         let skb = self.skb.as_ptr();
         // SAFETY: The skb is ours.
-        if end <= unsafe { bindings::skb_headlen(skb) } as usize {
+        if end <= unsafe { linear(skb) } {
             // SAFETY: The bytes are in the linear part, just checked.
             return Ok(unsafe { crc::crc32_le_raw(crc, (*skb).data.add(start), len) });
         }
@@ -398,10 +398,19 @@ impl Datagram {
     /// The bytes must be within the payload, and `to` valid for writes of `len`.
     #[inline]
     unsafe fn copy(&self, offset: usize, to: *mut u8, len: usize) -> Result {
+        let skb = self.skb.as_ptr();
+        let start = offset.wrapping_add(UDP_BYTES);
+        // SAFETY: By the safety requirements; the skb is ours.
+        unsafe {
+            if start.wrapping_add(len) <= linear(skb) {
+                bindings::copy_shared(to.cast(), (*skb).data.add(start).cast(), len);
+                return Ok(());
+            }
+        }
         // The payload is below 64 KiB.
-        let (offset, len) = (offset.wrapping_add(UDP_BYTES) as i32, len as i32);
+        let (start, len) = (start as i32, len as i32);
         // SAFETY: By the safety requirements. The C side copes with memory that changes meanwhile.
-        let ret = unsafe { bindings::skb_copy_bits(self.skb.as_ptr(), offset, to.cast(), len) };
+        let ret = unsafe { bindings::skb_copy_bits(skb, start, to.cast(), len) };
         if ret == 0 {
             Ok(())
         } else {
@@ -436,6 +445,17 @@ impl Drop for RxPacket<'_> {
         // SAFETY: The skb is ours and given up; bottom halves are disabled, as `context` proves.
         unsafe { consume(self.skb) };
     }
+}
+
+/// How many bytes of an skb are linear.
+///
+/// # Safety
+///
+/// `skb` must be valid, and the caller's alone.
+#[inline]
+unsafe fn linear(skb: *const sk_buff) -> usize {
+    // SAFETY: By the safety requirements.
+    unsafe { (*skb).len.wrapping_sub((*skb).data_len) as usize }
 }
 
 /// Frees an skb where the CPU's cache of them is ours to use.

@@ -128,6 +128,8 @@ pub(super) enum Exit {
 struct Route {
     dst: NonNull<bindings::dst_entry>,
     cookie: u32,
+    /// What the netdev that it leads to wants in front of a frame.
+    headroom: u32,
 }
 
 // SAFETY: Routes may be used and released from any thread.
@@ -145,12 +147,16 @@ impl Drop for Route {
 impl Route {
     /// # Safety
     ///
-    /// A reference to `dst` must be given up for this.
+    /// A reference to `dst` must be given up for this, in a read side of RCU.
     unsafe fn new(dst: *mut bindings::dst_entry, cookie: u32) -> Result<Self> {
+        let dst = NonNull::new(dst).ok_or(EHOSTUNREACH)?;
+        // SAFETY: By the safety requirements.
+        let headroom = unsafe { bindings::dst_headroom(dst.as_ptr()) };
         // INVARIANT: By the safety requirements.
         Ok(Self {
-            dst: NonNull::new(dst).ok_or(EHOSTUNREACH)?,
+            dst,
             cookie,
+            headroom,
         })
     }
 
@@ -340,15 +346,33 @@ impl Path {
         core::mem::take(&mut self.tally)
     }
 
-    /// How the next packet leaves, unless that has to be looked up again.
+    /// How the next packet leaves, unless that has to be looked up again: as those that wait for it, if
+    /// there are any.
     #[inline]
     fn exit(&self) -> Option<Exit> {
+        if let Waiting::Train(Some(Train {
+            exit: Exit::Routed(dst),
+            ..
+        })) = &self.waiting
+        {
+            return Some(Exit::Routed(*dst));
+        }
         match self.way.as_ref()? {
             Way::Routed(route) => route.is_valid().then_some(Exit::Routed(route.dst)),
             Way::OnLink { mac, generation } => {
                 let dev = self.netdev.get()?;
                 (dev.ipv6_generation() == *generation).then_some(Exit::OnLink(dev, *mac))
             }
+        }
+    }
+
+    /// What the netdev that its route leads to wants in front of a frame. Should it want more one day,
+    /// whoever puts that there makes room.
+    #[inline]
+    pub(super) fn headroom(&self) -> u32 {
+        match &self.way {
+            Some(Way::Routed(route)) => route.headroom,
+            Some(Way::OnLink { .. }) | None => 0,
         }
     }
 
@@ -389,7 +413,7 @@ impl Path {
 
     /// # Safety
     ///
-    /// `net` must be valid.
+    /// `net` must be valid, and this a read side of RCU.
     unsafe fn look_up_v4(&self, net: *mut bindings::net, dev: &NetDevice) -> Result<Route> {
         let (Some(local), Some(remote)) =
             (ipv4_of_gid(self.flow.local), ipv4_of_gid(self.flow.remote))
@@ -410,13 +434,13 @@ impl Path {
         })?;
         // A route starts with its entry in common with other protocols.
         //
-        // SAFETY: The lookup gave us a reference.
+        // SAFETY: The lookup gave us a reference; the caller has a read side.
         unsafe { Route::new(route.cast(), 0) }
     }
 
     /// # Safety
     ///
-    /// `net` must be valid.
+    /// `net` must be valid, and this a read side of RCU.
     #[cfg(CONFIG_IPV6)]
     unsafe fn look_up_v6(&self, net: *mut bindings::net, dev: &NetDevice) -> Result<Route> {
         // SAFETY: Zeros are valid for all of it.
@@ -431,7 +455,7 @@ impl Path {
         let route = from_err_ptr(unsafe {
             bindings::ip6_dst_lookup_flow(net, core::ptr::null(), &mut key, core::ptr::null())
         })?;
-        // SAFETY: The lookup gave us a reference to an IPv6 route.
+        // SAFETY: The lookup gave us a reference to an IPv6 route; the caller has a read side.
         unsafe {
             let cookie = bindings::dst_cookie6(route);
             Route::new(route, cookie)

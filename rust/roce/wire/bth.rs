@@ -106,25 +106,26 @@ impl Bth {
     #[inline]
     pub fn emit(&self, operation: Operation) -> [u8; BYTES] {
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
-        let [p0, p1] = self.pkey.0.to_be_bytes();
-        let [q0, q1, q2] = self.dest_qp.to_be_bytes();
-        let [s0, s1, s2] = self.psn.to_be_bytes();
-        [
-            opcode::encode(self.transport, operation),
-            // Rules: WIRE-33
-            flag(self.solicited, SOLICITED)
-                | flag(self.mig_req, MIG_REQ)
-                | ((self.pad << PAD_SHIFT) & PAD_MASK),
-            p0,
-            p1,
-            flag(self.fecn, FECN) | flag(self.becn, BECN),
-            q0,
-            q1,
-            q2,
-            flag(self.ack_req, ACK_REQ),
-            s0,
-            s1,
-            s2,
-        ]
+        // Rules: WIRE-33
+        let flags = flag(self.solicited, SOLICITED)
+            | flag(self.mig_req, MIG_REQ)
+            | ((self.pad << PAD_SHIFT) & PAD_MASK);
+        let notes = flag(self.fecn, FECN) | flag(self.becn, BECN);
+        let opcode = opcode::encode(self.transport, operation);
+        let [o0, o1, o2, o3] = first_word(opcode, flags, self.pkey).to_be_bytes();
+        let [q0, q1, q2, q3] = word(notes, self.dest_qp.get()).to_be_bytes();
+        let [s0, s1, s2, s3] = word(flag(self.ack_req, ACK_REQ), self.psn.get()).to_be_bytes();
+        [o0, o1, o2, o3, q0, q1, q2, q3, s0, s1, s2, s3]
     }
+}
+
+#[inline]
+fn first_word(opcode: u8, flags: u8, pkey: Pkey) -> u32 {
+    (u32::from(opcode) << 24) | (u32::from(flags) << 16) | u32::from(pkey.0)
+}
+
+/// A byte of flags, and a number of 24 bits.
+#[inline]
+fn word(flags: u8, number: u32) -> u32 {
+    (u32::from(flags) << 24) | number
 }

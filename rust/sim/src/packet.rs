@@ -2,7 +2,7 @@
 
 //! Packets as bytes: IPv4, UDP, the transport's headers and payload, the ICRC.
 
-use roce::icrc::{self, MaskedHeaders, IPV4_BYTES, UDP_BYTES};
+use roce::icrc::{self, MaskedHeaders, PlainIpv4, IPV4_BYTES, UDP_BYTES};
 use roce::wire::{self, bth, Packet};
 
 /// The UDP port of RoCEv2.
@@ -85,7 +85,7 @@ pub fn parse(bytes: &[u8], dest: Address) -> Option<Incoming<'_>> {
         return None;
     }
     let packet = wire::parse(transport, transport.len() as u32).ok()?;
-    let start = packet.header_len() as usize;
+    let start = packet.payload_at(transport.len() as u32) as usize;
     let payload = transport.get(start..start + packet.payload_len as usize)?;
     Some(Incoming {
         source,
@@ -99,7 +99,7 @@ fn checksum(bytes: &[u8]) -> Option<[u8; 4]> {
     let (ip, rest) = bytes.split_first_chunk::<IPV4_BYTES>()?;
     let (udp, rest) = rest.split_first_chunk::<UDP_BYTES>()?;
     let (bth, rest) = rest.split_first_chunk::<{ bth::BYTES }>()?;
-    let masked = MaskedHeaders::ipv4(ip, udp, bth).ok()?;
+    let masked = MaskedHeaders::ipv4(PlainIpv4::new(ip).ok()?, udp, bth);
     let crc = crc32(icrc::SEED, masked.as_bytes());
     Some(icrc::finish(crc32(crc, rest)))
 }

@@ -7,7 +7,7 @@ use roce::opcode::Transport;
 use roce::time::RnrTimer;
 use roce::wire::{
     parse, Aeth, AtomicAckEth, AtomicEth, Body, Bth, Datagram, Deth, Feth, HeaderBytes, NakCode,
-    Packet, ParseError, Request, Response, Reth, SendEnd, Syndrome, ICRC_BYTES, MAX_HEADER,
+    ParseError, Request, Response, Reth, SendEnd, Syndrome, ICRC_BYTES, MAX_HEADER,
 };
 
 use crate::hex::hex;
@@ -53,7 +53,7 @@ fn golden(opcode: &str, bth: Bth, body: Body, extensions: &str) {
     let packet = parse(&bytes, len).unwrap();
     assert_eq!((packet.bth, packet.body), (bth, body));
     assert_eq!(packet.payload_len, 0);
-    assert_eq!(packet.header_len() as usize, bytes.len());
+    assert_eq!(packet.payload_at(len) as usize, bytes.len());
 }
 
 // Rules: RDA-14, WIRE-1, WIRE-10, WIRE-11, WIRE-15, WIRE-16, WIRE-17, WIRE-18
@@ -341,17 +341,6 @@ fn errors_are_counted_by_kind() {
     }
 }
 
-#[test]
-fn a_body_that_its_transport_lacks_has_no_length() {
-    let packet = Packet {
-        bth: bth(Transport::Uc),
-        body: Body::Request(Request::Read(RETH)),
-        payload_len: 0,
-        psns: 1,
-    };
-    assert_eq!(packet.header_len(), 0);
-}
-
 fn any_bth(transport: Transport) -> impl Strategy<Value = Bth> {
     (any::<[bool; 5]>(), 0..4u8, any::<u16>(), any::<[u32; 2]>()).prop_map(
         move |([solicited, mig_req, fecn, becn, ack_req], pad, pkey, [qpn, psn])| Bth {
@@ -492,7 +481,7 @@ proptest! {
         prop_assert_eq!(packet.bth, bth);
         prop_assert_eq!(packet.body, body);
         prop_assert_eq!(packet.payload_len, 4 * words - u32::from(bth.pad));
-        prop_assert_eq!(packet.header_len(), header_len);
+        prop_assert_eq!(packet.payload_at(header_len + 4 * words + ICRC_BYTES), header_len);
         // Not a byte less.
         let last = header_len as usize - 1;
         let shorter = parse(&header.as_bytes()[..last], header_len + 4 * words + ICRC_BYTES);
@@ -512,9 +501,7 @@ proptest! {
             *flags &= 0xf0;
         }
         let Ok(packet) = parse(&bytes, len) else { return Ok(()) };
-        let header_len = packet.header_len();
-        let rest = packet.payload_len + u32::from(packet.bth.pad) + ICRC_BYTES;
-        prop_assert_eq!(header_len + rest, len);
+        let header_len = packet.payload_at(len);
         // But for the bits that are ignored.
         bytes.truncate(header_len as usize);
         bytes[4] &= 0xc0;

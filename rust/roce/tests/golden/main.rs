@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use roce::icrc::{finish, MaskedHeaders, IPV4_BYTES, IPV6_BYTES, SEED, UDP_BYTES};
+use roce::icrc::{finish, MaskedHeaders, PlainIpv4, IPV4_BYTES, IPV6_BYTES, SEED, UDP_BYTES};
 use roce::opcode;
 use roce::wire::{self, bth, HeaderBytes, Packet, ICRC_BYTES};
 
@@ -71,7 +71,9 @@ impl Golden {
         let (udp, rest) = rest.split_first_chunk::<UDP_BYTES>().unwrap();
         let (bth, rest) = rest.split_first_chunk::<{ bth::BYTES }>().unwrap();
         let masked = match ip.len() {
-            IPV4_BYTES => MaskedHeaders::ipv4(ip.try_into().unwrap(), udp, bth).unwrap(),
+            IPV4_BYTES => {
+                MaskedHeaders::ipv4(PlainIpv4::new(ip.try_into().unwrap()).unwrap(), udp, bth)
+            }
             _ => MaskedHeaders::ipv6(ip.try_into().unwrap(), udp, bth),
         };
         let crc = crc32_le(SEED, masked.as_bytes());

@@ -460,7 +460,7 @@ impl Endpoint {
         if packet.bth.dest_qp != self.qpn {
             return;
         }
-        let start = packet.header_len() as usize;
+        let start = packet.payload_at(bytes.len() as u32) as usize;
         let payload = &bytes[start..start + packet.payload_len as usize];
         let mut host = self.world.host(payload);
         match qp::check(Transport::Rc, self.state, Pkey::DEFAULT, &packet) {
