@@ -649,15 +649,6 @@ pub(crate) enum Payload {
 }
 
 impl Payload {
-    fn segments(&self) -> impl Iterator<Item = &Segment> {
-        let (one, many) = match self {
-            Self::Empty | Self::Inline(_) => (None, &[][..]),
-            Self::One(segment) => (Some(segment), &[][..]),
-            Self::Many(segments) => (None, &segments[..]),
-        };
-        Iterator::chain(many.iter().flatten(), one)
-    }
-
     /// Runs `copy` on each piece that the `len` bytes from byte `at` on lie in: with where in it,
     /// how many bytes, and how many were before them.
     // Rules: SEG-20
@@ -667,15 +658,20 @@ impl Payload {
         len: u32,
         mut copy: impl FnMut(&Segment, u32, u32, u32) -> Result<(), Miss>,
     ) -> Result<(), Miss> {
-        if let Self::One(segment) = self {
-            let end = at.checked_add(len).filter(|end| *end <= segment.len);
-            if end.is_some() && len > 0 {
-                return copy(segment, at, len, 0);
+        let segments = match self {
+            Self::Empty | Self::Inline(_) => &[][..],
+            Self::One(segment) => {
+                return match at.checked_add(len) {
+                    _ if len == 0 => Ok(()),
+                    Some(end) if end <= segment.len => copy(segment, at, len, 0),
+                    _ => Err(Miss::Gone),
+                };
             }
-        }
+            Self::Many(segments) => &segments[..],
+        };
         let mut skip = at;
         let mut done = 0u32;
-        for segment in self.segments() {
+        for segment in segments.iter().flatten() {
             if done == len {
                 break;
             }

@@ -8,8 +8,7 @@
 
 use kernel::cpu::CpuId;
 use kernel::prelude::*;
-use kernel::sync::rcu;
-use kernel::sync::ArcBorrow;
+use kernel::sync::{rcu, ArcBorrow};
 use rdma::net::{
     is_multicast, Datagram, HeldPacket, IpHeader, NetDevice, PacketQueue, Receiver, RxPacket,
 };

@@ -417,22 +417,6 @@ impl Body {
             Self::Datagram(datagram) => datagram.operation(),
         }
     }
-
-    /// Whether more headers follow the BTH.
-    #[inline]
-    const fn has_extensions(&self) -> bool {
-        !matches!(
-            self,
-            Self::Request(
-                Request::SendFirst
-                    | Request::SendMiddle
-                    | Request::SendLast(SendEnd::Plain)
-                    | Request::SendOnly(SendEnd::Plain)
-                    | Request::WriteMiddle
-                    | Request::WriteLast(None)
-            ) | Self::Response(Response::ReadMiddle)
-        )
-    }
 }
 
 /// The headers of one packet, BTH first.
@@ -454,9 +438,7 @@ impl HeaderBytes {
             len: 0,
         };
         to.push(&bth.emit(body.operation()));
-        if body.has_extensions() {
-            to.push_extensions(body);
-        }
+        to.push_extensions(body);
         to
     }
 

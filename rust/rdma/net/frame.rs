@@ -285,7 +285,6 @@ impl<'p> Frame<'p> {
         // CAST: All lengths are below 64 KiB.
         let ip_len = self.icrc_at.wrapping_add(ICRC_BYTES) as u16;
         let udp_len = ip_len.wrapping_sub(self.path.headers.ip_bytes() as u16);
-        let is_own = self.path.keeps_own();
         match self.path.headers {
             Headers::V4(ref ip) => {
                 // SAFETY: The headers, with a BTH, are within the linear data.
@@ -293,28 +292,26 @@ impl<'p> Frame<'p> {
                 put(headers, ip, &self.path.ports, udp_len);
                 [headers[2], headers[3]] = ip_len.to_be_bytes();
                 [headers[4], headers[5]] = number.to_be_bytes();
-                match is_own {
-                    true => self.finish_own(),
-                    false => self.finish(mask_ipv4),
-                }
+                self.finish(mask_ipv4);
             }
             Headers::V6(ref ip) => {
                 // SAFETY: As above.
                 let headers: &mut [u8; IPV6_HEADERS] = unsafe { &mut *self.at(0).cast() };
                 put(headers, ip, &self.path.ports, udp_len);
                 [headers[4], headers[5]] = udp_len.to_be_bytes();
-                match is_own {
-                    true => self.finish_own(),
-                    false => self.finish(mask_ipv6),
-                }
+                self.finish(mask_ipv6);
             }
         }
     }
 
     /// Computes the ICRC in one go over the packet with its headers masked, `N` bytes that are all
     /// written, and then puts the real ones back in their place. The IPv4 checksum is left to the stack.
+    /// What never leaves this module has no ICRC.
     #[inline]
-    fn finish<const N: usize>(&self, mask: impl FnOnce(&mut [u8; N])) {
+    fn finish<const N: usize>(&mut self, mask: impl FnOnce(&mut [u8; N])) {
+        if self.path.keeps_own() {
+            return self.finish_own();
+        }
         let pad = self.icrc_at.wrapping_sub(self.payload_end);
         // SAFETY: All of this is within the linear data. Everything up to the ICRC is written before the
         // CRC is computed.

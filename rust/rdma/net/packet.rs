@@ -451,7 +451,7 @@ impl Drop for RxPacket<'_> {
 ///
 /// # Safety
 ///
-/// `skb` must be valid, and the caller's alone.
+/// `skb` must be valid, and nobody may be changing its lengths.
 #[inline]
 unsafe fn linear(skb: *const sk_buff) -> usize {
     // SAFETY: By the safety requirements.
