@@ -14,11 +14,13 @@
 //!   ah  cq  queue  settings  srq
 //!   tx  memory  fast  window
 //!   device  groups  stats  table
+//!   context
 //! ```
 
 #![forbid(unsafe_code)]
 
 mod ah;
+mod context;
 mod cq;
 mod device;
 mod fast;

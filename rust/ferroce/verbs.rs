@@ -41,6 +41,7 @@ use rdma::upcall::{CqUpcall, QpUpcall, SrqUpcall};
 use roce::num::Pkey;
 use roce::pma::MAD_BYTES;
 
+use crate::context::Context;
 use crate::device::Device;
 use crate::link;
 use crate::stats;
@@ -55,7 +56,7 @@ const RDMA_DRIVER_RXE: u32 = 14;
 #[vtable]
 impl Operations for Verbs {
     type Device = link::Attached;
-    type Ucontext = ();
+    type Ucontext = Arc<Context>;
     type Pd = PdId;
     type Cq = Arc<crate::cq::Cq>;
     type Qp = qp::Handle;
@@ -105,8 +106,8 @@ impl Operations for Verbs {
         mad::process(device, request)
     }
 
-    fn alloc_ucontext(_device: &IbDevice<Self>, _udata: &mut Udata<'_>) -> Result {
-        Ok(())
+    fn alloc_ucontext(_device: &IbDevice<Self>, _udata: &mut Udata<'_>) -> Result<Arc<Context>> {
+        Context::new()
     }
 
     fn alloc_pd(

@@ -246,6 +246,20 @@ impl<T: Operations> Qp<T> {
     }
 }
 
+impl<T: Operations> Pd<T> {
+    /// The context of the process that it belongs to; none if it is the kernel's.
+    #[inline]
+    pub fn ucontext(&self) -> Option<&Ucontext<T>> {
+        // SAFETY: By the invariants the domain is valid; the core sets this before its creation.
+        let uobject = NonNull::new(unsafe { (*self.as_raw()).uobject })?;
+        // SAFETY: The core keeps its part of an object for as long as that exists, with its context,
+        // which goes only after all of the context's objects.
+        let ucontext = NonNull::new(unsafe { (*uobject.as_ptr()).context })?;
+        // SAFETY: As above: it was created, is one of a device of `T`, and outlives the domain.
+        Some(unsafe { Ucontext::from_raw(ucontext.as_ptr()) })
+    }
+}
+
 macro_rules! owned {
     ($($name:ident),*) => {$(
         impl<T: Operations> $name<T> {
