@@ -25,6 +25,16 @@
 //! `changes` until it is through, so the memory manager does not go on with a page that another
 //! invalidation has still to mark.
 //!
+//! # What is refused
+//!
+//! Pages are copied by their kernel addresses, by a CPU. A walk of the page table finds some that
+//! cannot be, and that pinning would refuse: memory that was taken out of the kernel's mapping
+//! (`memfd_secret`), memory of PCI devices, and shadow stacks, which nothing but their own
+//! instructions may write to. Each page is looked at when it is entered, so a copy of it fails as one
+//! of memory that is gone. A page that was entered stays mapped: the kernel takes a page out of its
+//! mapping before it gives it to a process (`memfd_secret`), or after it was taken from all of
+//! them, which has it invalidated here (memory that is unplugged, or has failed).
+//!
 //! The RDMA core's own `ib_umem_odp` has a page table that is written to by the walk itself, without
 //! a lock, and marks pages dirty only for devices that do DMA: neither suits a device whose packets
 //! arrive in softirq context and are copied by a CPU.
@@ -32,6 +42,7 @@
 use core::pin::Pin;
 
 use kernel::error::to_result;
+use kernel::ffi::c_void;
 use kernel::mm::{Mm, MmWithUser};
 use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
 use kernel::prelude::*;
@@ -100,6 +111,55 @@ mod pfn {
     pub(super) const VALID: usize = !(usize::MAX >> 1);
     pub(super) const WRITE: usize = bindings::FERROCE_HMM_PFN_WRITE;
     pub(super) const ERROR: usize = bindings::FERROCE_HMM_PFN_ERROR;
+}
+
+/// Whether a walk found a page.
+fn is_valid(found: usize) -> bool {
+    found & pfn::VALID != 0 && found & pfn::ERROR == 0
+}
+
+/// Whether a CPU can copy from and to the page that a walk found, by its kernel address.
+fn is_reachable(found: usize) -> bool {
+    // SAFETY: It is the number of a page, of which only the kind and the address are looked at.
+    let (is_device_memory, address) = unsafe {
+        (
+            bindings::hmm_pfn_is_p2pdma(found),
+            bindings::hmm_pfn_address(found),
+        )
+    };
+    if is_device_memory {
+        return false;
+    }
+    let mut byte = 0u8;
+    // SAFETY: There is room for a byte. The function copes with an address that is not mapped.
+    let probed = unsafe {
+        bindings::copy_from_kernel_nofault((&raw mut byte).cast(), address as *const c_void, 1)
+    };
+    probed == 0
+}
+
+/// Whether some of the addresses from `from` to `to` are a shadow stack. Sleeps for the lock of the
+/// memory map.
+///
+/// Its answer is good until an invalidation of the addresses, as what a walk finds is.
+fn has_shadow_stack(mm: &MmWithUser, from: usize, to: usize) -> bool {
+    let shadow_stack = bindings::FERROCE_VM_SHADOW_STACK;
+    if shadow_stack == 0 {
+        return false;
+    }
+    let areas = mm.mmap_read_lock();
+    let mut next = from;
+    while next < to {
+        let Some(area) = areas.vma_lookup(next) else {
+            next = next.saturating_add(PAGE_SIZE);
+            continue;
+        };
+        if area.flags() & shadow_stack != 0 {
+            return true;
+        }
+        next = area.end().max(next.saturating_add(PAGE_SIZE));
+    }
+    false
 }
 
 /// What is known of a page: its kernel address, and [`PRESENT`](Self::PRESENT) and the like in the
@@ -320,6 +380,38 @@ impl Chunk {
         self.pages.lock().present == 0
     }
 
+    /// Takes out of what a walk found what cannot be copied by a CPU, or may not: see the module's
+    /// documentation. A page that is taken out stays absent.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` if there is such a page and it is needed; `EPERM` if a shadow stack is to be written to.
+    fn keep_reachable(
+        mm: &MmWithUser,
+        from: usize,
+        to: usize,
+        pfns: &mut [usize],
+        intent: Intent,
+    ) -> Result {
+        for found in pfns.iter_mut().filter(|found| is_valid(**found)) {
+            if is_reachable(*found) {
+                continue;
+            }
+            if intent != Intent::Look {
+                return Err(EFAULT);
+            }
+            *found = 0;
+        }
+        let is_any_writable = pfns.iter().any(|found| found & pfn::WRITE != 0);
+        if is_any_writable && has_shadow_stack(mm, from, to) {
+            if intent == Intent::Write {
+                return Err(EPERM);
+            }
+            pfns.iter_mut().for_each(|found| *found &= !pfn::WRITE);
+        }
+        Ok(())
+    }
+
     /// Faults in the pages from `from` to `to`, at most [`FAULT_PAGES`] of this chunk, both at the
     /// start of a page. Sleeps.
     fn fault_in(&self, mm: &MmWithUser, from: usize, to: usize, intent: Intent) -> Result {
@@ -330,20 +422,16 @@ impl Chunk {
             // SAFETY: Zeroes are valid for all of it.
             let mut range: bindings::hmm_range = unsafe { core::mem::zeroed() };
             range.notifier = notifier;
-            // SAFETY: The notifier is registered.
-            range.notifier_seq = unsafe { bindings::mmu_interval_read_begin(notifier) };
             range.start = from;
             range.end = to;
             range.hmm_pfns = pfns.as_mut_ptr();
             range.default_flags = intent.flags();
-            let walked = {
-                let _lock = mm.mmap_read_lock();
-                // SAFETY: The notifier covers the range, for whose pages there is room. Its memory
-                // map is locked, and in use.
-                to_result(unsafe { bindings::hmm_range_fault(&mut range) })
-            };
+            // SAFETY: The notifier is registered and covers the range, for whose pages there is room.
+            // Somebody uses its memory map, which is not locked here.
+            let walked = to_result(unsafe { bindings::hmm_fault(&mut range) });
             match walked {
                 Ok(()) => {
+                    Self::keep_reachable(mm, from, to, &mut pfns, intent)?;
                     if self.persistent {
                         self.keep_persistent(&mut pfns, intent)?;
                     }
@@ -378,14 +466,13 @@ impl Chunk {
         let pages = &mut *self.pages.lock();
         let entries = pages.entries.iter_mut().skip(first).take(count);
         for (entry, found) in entries.zip(pfns) {
-            let has = |flag| found & flag != 0;
-            if !has(pfn::VALID) || has(pfn::ERROR) {
+            if !is_valid(*found) {
                 continue;
             }
             // SAFETY: The walk found the page.
             let address = unsafe { bindings::hmm_pfn_address(*found) };
             let mut flags = Entry::PRESENT;
-            if has(pfn::WRITE) {
+            if found & pfn::WRITE != 0 {
                 flags |= Entry::WRITABLE;
             }
             if entry.has(Entry::PRESENT) {
