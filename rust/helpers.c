@@ -636,11 +636,6 @@ void *ferroce_helper_skb_cb(struct sk_buff *skb)
 	return skb->cb;
 }
 
-struct sk_buff *ferroce_helper_skb_get(struct sk_buff *skb)
-{
-	return skb_get(skb);
-}
-
 void ferroce_helper_skb_orphan(struct sk_buff *skb)
 {
 	skb_orphan(skb);

@@ -22,9 +22,9 @@ use core::mem;
 use kernel::cpu::{nr_cpu_ids, CpuId};
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Release};
-use rdma::net::{HeldPacket, PacketQueue};
+use rdma::net::{queue_purpose, HeldPacket, OwnFrames, PacketQueue, RxPacket};
 use rdma::slots::Slots;
-use rdma::sync::{BhSpinLock, Marked};
+use rdma::sync::{bh_disabled, BhSpinLock, Marked};
 use rdma::timer::now_ns;
 use rdma::work::another_cpu;
 
@@ -39,6 +39,11 @@ pub(crate) const MUCH: u64 = 6 << 10;
 /// How many packets may wait in all queue pairs' inboxes until who brings more handles them. With many
 /// queue pairs one CPU would run far ahead of the other otherwise, and use memory that is in no cache.
 const MOST_ASIDE: usize = 512;
+
+queue_purpose! {
+    /// Packets that another CPU handles.
+    PutAside: 1 << 14
+}
 
 /// How long a CPU that has sent much is taken for one that goes on.
 const RECENT_NS: u64 = 1_000_000;
@@ -194,12 +199,12 @@ pub(crate) struct Inbox {
     #[pin]
     turn: BhSpinLock<()>,
     #[pin]
-    packets: BhSpinLock<PacketQueue>,
+    packets: BhSpinLock<PacketQueue<PutAside>>,
 }
 
 #[inline]
 fn has_room() -> bool {
-    PacketQueue::len_of_all() < MOST_ASIDE
+    PacketQueue::<PutAside>::len_of_all() < MOST_ASIDE
 }
 
 /// What became of a packet that is for another CPU.
@@ -250,7 +255,7 @@ impl Inbox {
         packet: HeldPacket,
         other: Option<CpuId>,
         stats: &Stats,
-        handle: impl Fn(&HeldPacket),
+        handle: impl Fn(RxPacket<'_>),
     ) -> Aside {
         let mut packet = packet;
         for _ in 0..MAKE_ROOM {
@@ -264,8 +269,7 @@ impl Inbox {
             }
             let turn = self.turn.lock();
             if let Some(oldest) = self.pop() {
-                handle(&oldest);
-                oldest.consume(&turn);
+                handle(oldest.now(bh_disabled(&turn)));
             }
         }
         stats.count(Counter::DroppedHeld);
@@ -302,7 +306,7 @@ impl Inbox {
 
     /// Appends packets that never left the module, for `cpu`, or for whom those before them wait for.
     /// Returns that one, which has to be told. Bottom halves are disabled.
-    pub(crate) fn put_own(&self, own: PacketQueue, cpu: CpuId) -> CpuId {
+    pub(crate) fn put_own(&self, own: PacketQueue<OwnFrames>, cpu: CpuId) -> CpuId {
         let mut packets = self.packets.lock();
         if !self.is_open.read_once() {
             // Nothing overtakes what is in no queue of the network.
@@ -364,13 +368,12 @@ impl Inbox {
 
     /// Has the oldest packet handled. Closes the inbox and returns false if there is none. For the one
     /// work item that does so; softirq context.
-    pub(crate) fn handle_next(&self, handle: impl FnOnce(&HeldPacket)) -> bool {
+    pub(crate) fn handle_next(&self, handle: impl FnOnce(RxPacket<'_>)) -> bool {
         let turn = self.turn.lock();
         let Some(oldest) = self.pop_or_close() else {
             return false;
         };
-        handle(&oldest);
-        oldest.consume(&turn);
+        handle(oldest.now(bh_disabled(&turn)));
         true
     }
 

@@ -5,7 +5,7 @@
 use kernel::prelude::*;
 use kernel::sync::{rcu, Arc};
 use rdma::errno::EOPNOTSUPP;
-use rdma::net::{Datagram, Frame, NetDevice};
+use rdma::net::{Datagram, Frame, HeldPacket, NetDevice, RxPacket};
 use rdma::odp::{Intent, OnDemand};
 use rdma::pages::{Backing, Pages};
 use rdma::pmem;
@@ -14,6 +14,7 @@ use rdma::slots::Slots;
 use rdma::umem::{is_linear, Umem};
 use roce::host::{Access, AccessError, Extent};
 use roce::num::Iova;
+use roce::wire::Packet;
 use roce::wr::{AtomicOp, Placement, ATOMIC_BYTES};
 
 use crate::fast::FastMr;
@@ -590,11 +591,48 @@ impl Segment {
     }
 }
 
+/// A datagram that is handled now.
+pub(crate) enum AtHand<'a> {
+    /// Its handler may keep it.
+    Owned(RxPacket<'a>),
+    /// It goes to other queue pairs, too.
+    Shared(&'a RxPacket<'a>),
+}
+
+impl AtHand<'_> {
+    /// Makes something to keep of it.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    #[cold]
+    pub(crate) fn keep(self) -> Result<HeldPacket> {
+        match self {
+            Self::Owned(datagram) => Ok(datagram.into_held()),
+            Self::Shared(datagram) => datagram.clone_held(),
+        }
+    }
+
+    /// The payload of `packet`, which this is.
+    #[inline]
+    pub(crate) fn incoming(&self, packet: &Packet) -> Incoming<'_> {
+        let datagram = match self {
+            Self::Owned(datagram) => datagram,
+            Self::Shared(datagram) => *datagram,
+        };
+        Incoming {
+            packet: datagram,
+            device: datagram.device(),
+            offset: packet.payload_at(datagram.payload_len()) as usize,
+        }
+    }
+}
+
 /// Bytes of a packet on their way into memory: `offset` is in the UDP payload.
 #[derive(Clone, Copy)]
 pub(crate) struct Incoming<'a> {
     pub(crate) packet: &'a Datagram,
-    /// Where it arrived just now; not known of one that was held.
+    /// Where it arrived just now; not known of one that was kept.
     pub(crate) device: Option<&'a NetDevice>,
     pub(crate) offset: usize,
 }

@@ -13,11 +13,12 @@
 
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use rdma::net::{Datagram, HeldPacket, PacketQueue};
+use rdma::net::{queue_purpose, HeldPacket, PacketQueue};
 use rdma::odp::Intent;
 use roce::host::Fault;
 
-use crate::memory::{Mr, Unwritten};
+use crate::context::Context;
+use crate::memory::{AtHand, Mr, Unwritten};
 use crate::stats::{Counter, Stats};
 
 /// Bytes that are faulted in beyond those that are needed at once, if they will be.
@@ -178,12 +179,17 @@ impl Faults {
     }
 }
 
+queue_purpose! {
+    /// Packets that wait for memory.
+    Held: 1 << 14
+}
+
 /// What a half waits for, and what waits with it. Guarded by the half's lock.
 #[derive(Default)]
 pub(crate) struct Waiting {
     /// What the oldest of `packets` is to be placed in.
     to_place: Option<Absent>,
-    packets: PacketQueue,
+    packets: PacketQueue<Held>,
     /// How often the oldest packet, or what it waits for, has become another one.
     turn: u64,
     /// What the next packet to send is made of.
@@ -224,19 +230,39 @@ impl Waiting {
         self.holds_packets() || self.stops_sending()
     }
 
-    /// Has a packet wait behind the others.
-    pub(crate) fn hold(&mut self, packet: &Datagram, stats: &Stats) {
-        let counter = match self.packets.push(packet.hold()) {
+    /// Has a packet wait behind the others, on account of `owner`. It is dropped, as the network might
+    /// have done, if that has too many, or there is no memory to keep it.
+    pub(crate) fn hold(&mut self, packet: AtHand<'_>, owner: Option<&Context>, stats: &Stats) {
+        let counter = match self.try_hold(packet, owner) {
             Ok(()) => Counter::HeldPackets,
             Err(_) => Counter::DroppedHeld,
         };
         stats.count(counter);
     }
 
+    /// The first one waits in any case: without it nothing would come of what it waits for.
+    fn try_hold(&mut self, packet: AtHand<'_>, owner: Option<&Context>) -> Result {
+        let mut packet = packet.keep()?;
+        if let Some(owner) = owner {
+            let charged = packet.charged_to(&owner.held_bytes, self.packets.is_empty());
+            packet = charged.map_err(|_| ENOMEM)?;
+        }
+        self.packets.push(packet).map_err(|_| ENOMEM)
+    }
+
     /// Has the first packet wait, for `absent`.
-    pub(crate) fn begin(&mut self, absent: Option<Absent>, packet: &Datagram, stats: &Stats) {
+    pub(crate) fn begin(
+        &mut self,
+        absent: Option<Absent>,
+        packet: AtHand<'_>,
+        owner: Option<&Context>,
+        stats: &Stats,
+    ) {
         self.wait_for(absent);
-        self.hold(packet, stats);
+        self.hold(packet, owner, stats);
+        if self.packets.is_empty() {
+            self.wait_for(None);
+        }
     }
 
     /// Has the oldest packet wait again, for `absent`.

@@ -18,6 +18,7 @@ use roce::abi::Poster;
 use roce::num::{Bundle, Mtu, Pkey, Qpn};
 use roce::qp::State;
 
+use crate::context::Context;
 use crate::cq::Cq;
 use crate::device::Device;
 use crate::host::{Common, Events, Findings, RecvQueue, RecvSide, SendQueue, SendSide};
@@ -137,6 +138,8 @@ pub(crate) struct Fixed {
     pub(crate) pd: PdId,
     pub(crate) owner: Poster,
     pub(crate) send_cq: Arc<Cq>,
+    /// Of a process.
+    pub(crate) context: Option<Arc<Context>>,
     pub(crate) recv_cq: Arc<Cq>,
     pub(crate) srq: Option<Arc<Srq>>,
     pub(crate) upcall: QpUpcall,
@@ -302,6 +305,12 @@ impl Qp {
     /// than others have.
     #[inline]
     pub(crate) fn takes_turns(&self) -> bool {
+    /// The context of the process that has it.
+    #[inline]
+    pub(crate) fn owner(&self) -> Option<&Context> {
+        self.fixed.context.as_deref()
+    }
+
         self.fixed.recv_cq.has_sleeper() || self.fixed.send_cq.has_sleeper()
     }
 

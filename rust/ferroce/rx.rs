@@ -10,7 +10,7 @@ use kernel::cpu::CpuId;
 use kernel::prelude::*;
 use kernel::sync::{rcu, ArcBorrow};
 use rdma::net::{
-    is_multicast, Datagram, HeldPacket, IpHeader, NetDevice, PacketQueue, Receiver, RxPacket,
+    is_multicast, Datagram, HeldPacket, IpHeader, OwnFrames, PacketQueue, Receiver, RxPacket,
 };
 use rdma::sync::BhDisabled;
 use rdma::table::IdTable;
@@ -22,7 +22,7 @@ use roce::wire::{self, bth, Body, Packet, ICRC_BYTES, MAX_HEADER};
 
 use crate::device::Device;
 use crate::inbox::{Aside, Inbox};
-use crate::memory::Incoming;
+use crate::memory::AtHand;
 use crate::qp::{Ends, Qp};
 use crate::schedule::{self, Answers};
 use crate::service::Service;
@@ -52,9 +52,12 @@ impl Ingress {
 impl Receiver for Ingress {
     fn receive(&self, packet: RxPacket<'_>) {
         let context = packet.context();
-        let own = self.devices.get(packet.ifindex(), context);
-        let device = own.or_else(|| self.devices.get(packet.lower_ifindex()?, context));
-        let Some(device) = device else {
+        let Some(netdev) = packet.device() else {
+            return;
+        };
+        let own = self.devices.get(netdev.ifindex(), context);
+        let below = || self.devices.get(netdev.vlan_lower()?.ifindex(), context);
+        let Some(device) = own.or_else(below) else {
             return;
         };
         if let Err(drop) = receive(&device, packet) {
@@ -105,11 +108,13 @@ pub(crate) fn handle_answers(qp: ArcBorrow<'_, Qp>) {
 /// have led to.
 fn handle_some(qp: ArcBorrow<'_, Qp>, inbox: &Inbox) -> bool {
     let Some(origin) = inbox.origin() else {
-        return handle_up_to(INBOX_PACKETS, &qp, inbox, |held| handle_held(qp, held));
+        return handle_up_to(INBOX_PACKETS, &qp, inbox, |packet| {
+            handle_put_aside(qp, packet)
+        });
     };
     let (mut had_requests, mut had_responses) = (false, false);
-    let more = handle_up_to(INBOX_PACKETS, &qp, inbox, |held| {
-        match take_in(qp, held, Answers::AfterAll) {
+    let more = handle_up_to(INBOX_PACKETS, &qp, inbox, |packet| {
+        match take_in(qp, packet, Answers::AfterAll) {
             Ok(Half::Responder) => had_requests = true,
             Ok(Half::Requester) => had_responses = true,
             Err(drop) => qp.fixed.device.stats.count(drop),
@@ -125,7 +130,7 @@ fn handle_some(qp: ArcBorrow<'_, Qp>, inbox: &Inbox) -> bool {
 }
 
 /// Handles so many packets, or all. Returns whether there may be more.
-fn handle_up_to(most: usize, qp: &Qp, inbox: &Inbox, mut handle: impl FnMut(&HeldPacket)) -> bool {
+fn handle_up_to(most: usize, qp: &Qp, inbox: &Inbox, mut handle: impl FnMut(RxPacket<'_>)) -> bool {
     for handled in 0..most {
         if handled >= LEAST_PACKETS && schedule::is_cpu_wanted(qp) {
             return true;
@@ -138,29 +143,27 @@ fn handle_up_to(most: usize, qp: &Qp, inbox: &Inbox, mut handle: impl FnMut(&Hel
 }
 
 /// Handles one of them, and what it leads to. Softirq context.
-fn handle_held(qp: ArcBorrow<'_, Qp>, held: &HeldPacket) {
-    match take_in(qp, held, Answers::Each) {
-        Ok(Half::Requester) => {
-            if let Some(origin) = qp.inbox.origin() {
-                schedule::send_at(qp, origin);
-            }
-        }
-        Ok(Half::Responder) => {}
-        Err(drop) => qp.fixed.device.stats.count(drop),
+fn handle_put_aside(qp: ArcBorrow<'_, Qp>, packet: RxPacket<'_>) {
+    if let Err(drop) = take_in(qp, packet, Answers::Each) {
+        qp.fixed.device.stats.count(drop);
     }
 }
 
 /// Checks it and hands it over. Returns which half it was for.
-fn take_in(qp: ArcBorrow<'_, Qp>, held: &HeldPacket, answers: Answers) -> Result<Half, Counter> {
+fn take_in(
+    qp: ArcBorrow<'_, Qp>,
+    datagram: RxPacket<'_>,
+    answers: Answers,
+) -> Result<Half, Counter> {
     let mut first = [0; FIRST_BYTES];
-    let first = held.peek(&mut first);
-    let packet = parse(held, first)?;
-    let arrival = Arrival::new(&qp.fixed.device, held, None, &packet);
+    let first = datagram.peek(&mut first);
+    let packet = parse(&datagram, first)?;
+    let arrival = Arrival::new(&qp.fixed.device, &datagram, &packet);
     let half = arrival.check(&qp).map_err(Counter::from)?;
-    if !held.is_own() {
-        check_icrc(held, first)?;
+    if !datagram.is_own() {
+        check_icrc(&datagram, first)?;
     }
-    arrival.hand_over(qp, half, answers);
+    arrival.hand_over(qp, half, AtHand::Owned(datagram), answers);
     Ok(half)
 }
 
@@ -170,7 +173,7 @@ fn take_in(qp: ArcBorrow<'_, Qp>, held: &HeldPacket, answers: Answers) -> Result
 /// # Errors
 ///
 /// The counter of the reason for which they are dropped.
-pub(crate) fn pass(device: &Device, mut own: PacketQueue) -> Result<(), Counter> {
+pub(crate) fn pass(device: &Device, mut own: PacketQueue<OwnFrames>) -> Result<(), Counter> {
     let Some(first) = own.pop() else {
         return Ok(());
     };
@@ -218,11 +221,11 @@ fn receive(device: &Device, datagram: RxPacket<'_>) -> Result<(), Counter> {
     let named = named.and_then(|qpn| device.qps.get(qpn.get(), context));
     // Who handles those before it looks at it, so that this CPU gets done with a train.
     if let Some(qp) = named.filter(|qp| may_be_left(qp) && qp.inbox.is_open()) {
-        put_aside(qp, datagram.into_held(), None);
+        put_aside(qp, datagram.into_held(), None, context);
         return Ok(());
     }
     let packet = parse(&datagram, first)?;
-    let arrival = Arrival::new(device, &datagram, Some(datagram.device()), &packet);
+    let arrival = Arrival::new(device, &datagram, &packet);
     // Rules: VAL-13
     // Either says that there may be many to take it; both must.
     match (
@@ -230,7 +233,7 @@ fn receive(device: &Device, datagram: RxPacket<'_>) -> Result<(), Counter> {
         packet.bth.dest_qp == Qpn::MULTICAST,
     ) {
         (false, false) => {}
-        (true, true) => return arrival.multicast(first, context),
+        (true, true) => return arrival.multicast(&datagram, first),
         _ => return Err(Counter::UnknownQp),
     }
     // Rules: VAL-1, VAL-2
@@ -238,11 +241,11 @@ fn receive(device: &Device, datagram: RxPacket<'_>) -> Result<(), Counter> {
     let half = arrival.check(&qp).map_err(Counter::from)?;
     let other = Inbox::other_for(&device.queues.senders, datagram.payload_len());
     if let Some(other) = other.filter(|_| may_be_left(&qp)) {
-        put_aside(qp, datagram.into_held(), Some(other));
+        put_aside(qp, datagram.into_held(), Some(other), context);
         return Ok(());
     }
     check_icrc(&datagram, first)?;
-    arrival.hand_over(qp, half, Answers::Each);
+    arrival.hand_over(qp, half, AtHand::Owned(datagram), Answers::Each);
     Ok(())
 }
 
@@ -253,10 +256,10 @@ fn may_be_left(qp: &Qp) -> bool {
 }
 
 /// Leaves a packet to another CPU, or to the one that handles those before it.
-fn put_aside(qp: ArcBorrow<'_, Qp>, held: HeldPacket, other: Option<CpuId>) {
+fn put_aside(qp: ArcBorrow<'_, Qp>, held: HeldPacket, other: Option<CpuId>, context: &BhDisabled) {
     let stats = &qp.fixed.device.stats;
-    match (qp.inbox).put(held, other, stats, |held| handle_held(qp, held)) {
-        Aside::No(held) => handle_held(qp, &held),
+    match (qp.inbox).put(held, other, stats, |packet| handle_put_aside(qp, packet)) {
+        Aside::No(held) => handle_put_aside(qp, held.now(context)),
         Aside::Behind => {}
         Aside::First(cpu) => schedule::handle_inbox_on(qp, cpu),
     }
@@ -265,24 +268,14 @@ fn put_aside(qp: ArcBorrow<'_, Qp>, held: HeldPacket, other: Option<CpuId>) {
 /// A packet with good headers.
 struct Arrival<'a> {
     device: &'a Device,
-    datagram: &'a Datagram,
-    /// The netdev that it came from, as long as that is known to be there.
-    netdev: Option<&'a NetDevice>,
     packet: &'a Packet,
     ends: Ends,
 }
 
 impl<'a> Arrival<'a> {
-    fn new(
-        device: &'a Device,
-        datagram: &'a Datagram,
-        netdev: Option<&'a NetDevice>,
-        packet: &'a Packet,
-    ) -> Self {
+    fn new(device: &'a Device, datagram: &Datagram, packet: &'a Packet) -> Self {
         Self {
             device,
-            datagram,
-            netdev,
             packet,
             ends: Ends {
                 ours: datagram.destination(),
@@ -293,19 +286,19 @@ impl<'a> Arrival<'a> {
 
     /// Gives each queue pair of the group that takes it a copy.
     // Rules: MCG-1
-    fn multicast(&self, first: &[u8], context: &BhDisabled) -> Result<(), Counter> {
+    fn multicast(&self, datagram: &RxPacket<'_>, first: &[u8]) -> Result<(), Counter> {
         let members = self.device.groups.members(self.ends.ours);
         let members = members.ok_or(Counter::UnknownQp)?;
-        check_icrc(self.datagram, first)?;
+        check_icrc(datagram, first)?;
         for qpn in members.as_slice() {
-            let Some(qp) = self.device.qps.get(qpn.get(), context) else {
+            let Some(qp) = self.device.qps.get(qpn.get(), datagram.context()) else {
                 continue;
             };
             // Rules: MCG-3
             match self.check(&qp) {
                 Ok(half) => {
                     self.device.stats.count(Counter::ReceivedMulticast);
-                    self.hand_over(qp, half, Answers::Each);
+                    self.hand_over(qp, half, AtHand::Shared(datagram), Answers::Each);
                 }
                 Err(event) => self.device.stats.count(event.into()),
             }
@@ -318,16 +311,13 @@ impl<'a> Arrival<'a> {
         qp::check(transport, qp.state(), qp.pkey(), self.packet)
     }
 
-    fn hand_over(&self, qp: ArcBorrow<'_, Qp>, half: Half, answers: Answers) {
-        let incoming = Incoming {
-            packet: self.datagram,
-            device: self.netdev,
-            offset: self.packet.payload_at(self.datagram.payload_len()) as usize,
-        };
+    fn hand_over(&self, qp: ArcBorrow<'_, Qp>, half: Half, datagram: AtHand<'_>, answers: Answers) {
         match half {
-            Half::Requester => schedule::handle_response(qp, self.ends, self.packet, incoming),
+            Half::Requester => {
+                schedule::handle_response(qp, self.ends, self.packet, datagram, answers);
+            }
             Half::Responder => {
-                schedule::handle_request(qp, self.ends, self.packet, incoming, answers);
+                schedule::handle_request(qp, self.ends, self.packet, datagram, answers);
             }
         }
     }

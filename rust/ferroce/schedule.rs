@@ -32,7 +32,7 @@ use crate::ah::{Ah, Found};
 use crate::cq::Cq;
 use crate::host::{Events, Findings, RecvSide, SendSide};
 use crate::inbox::{LastSent, MUCH};
-use crate::memory::Incoming;
+use crate::memory::{AtHand, Incoming};
 use crate::paging::Faults;
 use crate::qp::{work, Ends, Qp, RecvHalf, Route, SendHalf};
 use crate::rx;
@@ -203,11 +203,15 @@ pub(crate) fn posted_receives(qp: ArcBorrow<'_, Qp>) {
 }
 
 /// Handles a response that arrived.
+///
+/// What it allows to be sent is sent here; or by the CPU that the packets of this queue pair come in at,
+/// while another one handles them; or, with [`Answers::AfterAll`], when the caller says so.
 pub(crate) fn handle_response(
     qp: ArcBorrow<'_, Qp>,
     ends: Ends,
     packet: &Packet,
-    incoming: Incoming<'_>,
+    datagram: AtHand<'_>,
+    answers: Answers,
 ) {
     let mut has_left = false;
     let run = run_send_at(qp, qp.inbox.origin(), |half, findings, now| {
@@ -219,15 +223,19 @@ pub(crate) fn handle_response(
         }
         count_received(&half.stats, &incoming);
         if half.waiting.holds_packets() {
-            half.waiting.hold(incoming.packet, stats);
+            half.waiting.hold(datagram, qp.owner(), stats);
         } else if respond(&qp, half, findings, now, packet, incoming) == Handled::PutOff {
             let absent = findings.faults.take();
             half.waiting.begin(absent, incoming.packet, stats);
         }
         has_left = half.service.has_left();
     });
-    match run {
-        Run::Elsewhere(cpu) if has_left => run_on(qp, cpu),
+    if !has_left {
+        return;
+    }
+    match (run, origin) {
+        (Run::Elsewhere(cpu), _) => run_on(qp, cpu),
+        (_, Some(cpu)) if answers == Answers::Each => send_at(qp, cpu),
         _ => {}
     }
 }
@@ -259,7 +267,7 @@ pub(crate) fn handle_request(
     qp: ArcBorrow<'_, Qp>,
     ends: Ends,
     packet: &Packet,
-    incoming: Incoming<'_>,
+    datagram: AtHand<'_>,
     answers: Answers,
 ) {
     let mut findings = Findings::default();
@@ -274,7 +282,7 @@ pub(crate) fn handle_request(
         count_received(&half.stats, &incoming);
         qp.stream.hear();
         if half.waiting.holds_packets() {
-            half.waiting.hold(incoming.packet, stats);
+            half.waiting.hold(datagram, qp.owner(), stats);
             return;
         }
         let handled = request(&qp, &mut half, &mut findings, packet, incoming);

@@ -53,6 +53,7 @@ pub mod module;
 pub mod net;
 pub mod percpu;
 pub mod revocable;
+pub mod share;
 pub mod sync;
 pub mod table;
 pub mod timer;

@@ -175,6 +175,7 @@ pub(super) fn create(
         service,
         pd: **pd,
         owner,
+        context: pd.ucontext().map(|context| Arc::clone(context)),
         send_cq: Arc::clone(init.send_cq),
         recv_cq: Arc::clone(init.recv_cq),
         srq,

@@ -410,13 +410,14 @@ impl Path {
             kernel::bindings::skb_pull(skb.as_ptr(), self.headers.ip_bytes() as u32);
         }
         // INVARIANT: The UDP header is in front now, as long as it says, and the IP header before it.
-        let packet = HeldPacket(Datagram {
+        let datagram = Datagram {
             skb,
             payload_len: size,
             is_ipv6: matches!(self.headers, Headers::V6(_)),
             is_own: true,
             psns,
-        });
+        };
+        let packet = HeldPacket::from_parts(datagram, None);
         own.push(packet).map_err(|_| ENOMEM)?;
         self.count_sent(1, size);
         Ok(())

@@ -2,18 +2,21 @@
 
 //! Datagrams that were received.
 
+use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use core::ptr::NonNull;
 
-use kernel::bindings::{sk_buff, skb_drop_reason_SKB_DROP_REASON_NOT_SPECIFIED};
+use kernel::bindings::{sk_buff, skb_drop_reason_SKB_DROP_REASON_NOT_SPECIFIED, GFP_ATOMIC};
 use kernel::prelude::*;
+use kernel::sync::Arc;
 
 use rdma_bindings as bindings;
 
 use crate::crc;
 use crate::net::{gid_of_ipv4, NetDevice};
 use crate::pages::{Backing, Pages};
-use crate::sync::{BhDisabled, BhSpinLockGuard};
+use crate::share::{Charge, Share};
+use crate::sync::BhDisabled;
 
 /// Bytes of a UDP header.
 const UDP_BYTES: usize = 8;
@@ -45,19 +48,27 @@ pub struct Datagram {
     pub(super) psns: u16,
 }
 
-/// A [`Datagram`] as it is received, in softirq context.
+/// A [`Datagram`] that is handled now, in softirq context.
 ///
-/// Dropping it frees it, and counts it as used.
+/// Dropping it frees it, and counts it as used. It cannot be copied: whoever is to keep it gets the
+/// packet itself ([`into_held`](Self::into_held)), or a [clone](Self::clone_held) with an skb of its
+/// own.
 pub struct RxPacket<'a> {
     datagram: Datagram,
-    dev: &'a NetDevice,
+    /// The netdev that it came from; not known of one that was kept.
+    dev: Option<&'a NetDevice>,
     context: &'a BhDisabled,
 }
 
 /// A [`Datagram`] that is kept for later.
 ///
-/// Dropping it frees it, in process or softirq context.
-pub struct HeldPacket(pub(super) Datagram);
+/// Its skb has no other owner, so it can be linked into one queue. Dropping it frees it, in process or
+/// softirq context.
+pub struct HeldPacket {
+    datagram: Datagram,
+    /// What it takes of the share of its holder.
+    charge: Option<Charge>,
+}
 
 // SAFETY: The skb is ours and belongs to no thread.
 unsafe impl Send for HeldPacket {}
@@ -74,8 +85,9 @@ impl Deref for RxPacket<'_> {
 impl Deref for HeldPacket {
     type Target = Datagram;
 
+    #[inline]
     fn deref(&self) -> &Datagram {
-        &self.0
+        &self.datagram
     }
 }
 
@@ -99,13 +111,13 @@ impl<'a> RxPacket<'a> {
                 is_own: false,
                 psns: 1,
             },
-            dev,
+            dev: Some(dev),
             context,
         };
         // INVARIANT: Checked by `parse`.
         if packet.datagram.parse().is_some() {
             if dev.is_loopback() {
-                packet.dev = packet.owner_of_destination().unwrap_or(dev);
+                packet.dev = packet.owner_of_destination(dev).or(Some(dev));
             }
             Some(packet)
         } else {
@@ -114,13 +126,13 @@ impl<'a> RxPacket<'a> {
         }
     }
 
-    /// The netdev that has the destination address.
-    fn owner_of_destination(&self) -> Option<&'a NetDevice> {
+    /// The netdev that has the destination address, in the namespace of `dev`.
+    fn owner_of_destination(&self, dev: &NetDevice) -> Option<&'a NetDevice> {
         // SAFETY: The netdev is valid, and so is its namespace in a read side. The lookups return
         // null or a netdev that is valid in this read side, which lasts for `'a`. The addresses lie
         // at their places in the headers.
         unsafe {
-            let net = bindings::dev_net_rcu(self.dev.as_raw());
+            let net = bindings::dev_net_rcu(dev.as_raw());
             let dev = match self.ip_header() {
                 IpHeader::V4(ip) => {
                     let address = u32::from_ne_bytes([ip[16], ip[17], ip[18], ip[19]]);
@@ -132,13 +144,44 @@ impl<'a> RxPacket<'a> {
         }
     }
 
-    /// Keeps the datagram for later, as [`Datagram::hold`] does.
+    /// Keeps the datagram for later. One that never left this module goes on counting against the
+    /// credit of its sender.
     pub fn into_held(self) -> HeldPacket {
         let datagram = Datagram { ..*self };
         core::mem::forget(self);
-        datagram.let_go();
+        let skb = datagram.skb.as_ptr();
+        // What may go away with the read side in which it was received: its socket and its route.
+        //
+        // SAFETY: The skb is ours, and only this thread has it.
+        unsafe {
+            if !datagram.is_own {
+                bindings::skb_orphan(skb);
+            }
+            bindings::skb_dst_drop(skb);
+        }
         // INVARIANT: It is the same, and nobody else has it.
-        HeldPacket(datagram)
+        HeldPacket::from_parts(datagram, None)
+    }
+
+    /// Makes another one to keep for later: with an skb of its own, over the same bytes.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub fn clone_held(&self) -> Result<HeldPacket> {
+        // SAFETY: The skb is ours. Nothing here writes to its bytes, which the clone shares.
+        let clone = unsafe { kernel::bindings::skb_clone(self.skb.as_ptr(), GFP_ATOMIC) };
+        let clone = NonNull::new(clone).ok_or(ENOMEM)?;
+        // It has no socket, but the route.
+        //
+        // SAFETY: The clone is ours, and only this thread has it.
+        unsafe { bindings::skb_dst_drop(clone.as_ptr()) };
+        let datagram = Datagram {
+            skb: clone,
+            ..**self
+        };
+        // INVARIANT: The clone has the same bytes and headers, and nobody else has it.
+        Ok(HeldPacket::from_parts(datagram, None))
     }
 
     /// Frees the datagram and counts it as dropped, for those who watch drops.
@@ -161,20 +204,10 @@ impl<'a> RxPacket<'a> {
     }
 
     /// The netdev that received it: the VLAN's, if it was tagged. Of a datagram that this machine
-    /// sent to itself, the netdev that has its destination address.
-    pub fn device(&self) -> &'a NetDevice {
-        self.dev
-    }
-
-    /// Index of [`device`](Self::device).
+    /// sent to itself, the netdev that has its destination address. `None` if it was kept meanwhile.
     #[inline]
-    pub fn ifindex(&self) -> u32 {
-        self.dev.ifindex()
-    }
-
-    /// Index of the netdev below [`device`](Self::device), if that is a VLAN.
-    pub fn lower_ifindex(&self) -> Option<u32> {
-        self.dev.vlan_lower().map(NetDevice::ifindex)
+    pub fn device(&self) -> Option<&'a NetDevice> {
+        self.dev
     }
 }
 
@@ -214,26 +247,6 @@ impl Datagram {
             _ => return None,
         }
         Some(())
-    }
-
-    /// Keeps the datagram for later: what the network needs it for no more, but reading it.
-    pub fn hold(&self) -> HeldPacket {
-        self.let_go();
-        // SAFETY: The skb is ours.
-        unsafe { bindings::skb_get(self.skb.as_ptr()) };
-        // INVARIANT: This has a count of its own; the bytes are the same.
-        HeldPacket(Datagram { ..*self })
-    }
-
-    /// Gives up what may go away with the read side in which it was received: its route and socket.
-    #[inline]
-    fn let_go(&self) {
-        let skb = self.skb.as_ptr();
-        // SAFETY: The skb is ours, and only this thread has it.
-        unsafe {
-            bindings::skb_orphan(skb);
-            bindings::skb_dst_drop(skb);
-        }
     }
 
     /// Whether it came over IPv6.
@@ -420,14 +433,52 @@ impl Datagram {
 }
 
 impl HeldPacket {
-    /// Frees it where bottom halves are disabled, as they are by any lock like that of `_guard`: its
-    /// memory goes back to the CPU that allocated it, which needs it for what it sends next.
+    /// A datagram that is kept.
+    ///
+    /// The invariants of [`Datagram`] must hold, and nobody else may have its skb.
     #[inline]
-    pub fn consume<T>(self, _guard: &BhSpinLockGuard<'_, T>) {
-        let skb = self.skb;
-        core::mem::forget(self);
-        // SAFETY: The count is ours and given up; bottom halves are disabled, as the guard proves.
-        unsafe { consume(skb) };
+    pub(super) fn from_parts(datagram: Datagram, charge: Option<Charge>) -> Self {
+        Self { datagram, charge }
+    }
+
+    #[inline]
+    pub(super) fn into_parts(self) -> (Datagram, Option<Charge>) {
+        let mut this = ManuallyDrop::new(self);
+        (Datagram { ..**this }, this.charge.take())
+    }
+
+    /// Counts its memory against `share` until it is freed or [handled](Self::now), in bytes. If
+    /// `anyway`, also beyond the limit.
+    ///
+    /// # Errors
+    ///
+    /// The datagram, if as much is not left.
+    pub fn charged_to(mut self, share: &Arc<Share>, anyway: bool) -> Result<Self, Self> {
+        // SAFETY: The skb is ours.
+        let bytes = unsafe { self.skb.as_ref() }.truesize;
+        if anyway {
+            self.charge = Some(share.take_anyway(bytes));
+            return Ok(self);
+        }
+        match share.take(bytes) {
+            Ok(charge) => {
+                self.charge = Some(charge);
+                Ok(self)
+            }
+            Err(_) => Err(self),
+        }
+    }
+
+    /// Goes on with it, where bottom halves are disabled.
+    #[inline]
+    pub fn now(self, context: &BhDisabled) -> RxPacket<'_> {
+        let (datagram, _charge) = self.into_parts();
+        // INVARIANT: It is the same, and nobody else has it.
+        RxPacket {
+            datagram,
+            dev: None,
+            context,
+        }
     }
 }
 

@@ -18,8 +18,8 @@ use crate::net::frame::Fate;
 use crate::net::pool::Buffers;
 use crate::net::train::Train;
 use crate::net::{
-    ipv4_of_gid, is_link_local, is_multicast, notifier, Credit, Frame, NetDevice, NetDeviceSlot,
-    PacketQueue, ROCE_PORT,
+    ipv4_of_gid, is_link_local, is_multicast, notifier, queue_purpose, Credit, Frame, NetDevice,
+    NetDeviceSlot, PacketQueue, ROCE_PORT,
 };
 
 /// What the packets between two ends have in common.
@@ -81,12 +81,17 @@ pub struct Path {
     tally: Tally,
 }
 
+queue_purpose! {
+    /// Frames that never leave this module, until their sender takes them from its path.
+    pub OwnFrames: usize::MAX
+}
+
 /// Frames that wait to go together.
 pub(super) enum Waiting {
     /// For the next, if there are any; by the route of `way`, which stays until they are sent.
     Train(Option<Train>),
     /// To be taken, of a path that keeps those that go to ourselves.
-    Own(PacketQueue),
+    Own(PacketQueue<OwnFrames>),
 }
 
 /// What became of frames.
@@ -253,7 +258,7 @@ impl Path {
 
     /// The frames that were kept since, in order; none if there are none.
     #[inline]
-    pub fn take_own(&mut self) -> Option<PacketQueue> {
+    pub fn take_own(&mut self) -> Option<PacketQueue<OwnFrames>> {
         match &mut self.waiting {
             Waiting::Own(own) if !own.is_empty() => Some(core::mem::take(own)),
             _ => None,

@@ -2,6 +2,7 @@
 
 //! Datagrams that wait, in the order in which they came.
 
+use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 
 use kernel::bindings::sk_buff;
@@ -11,48 +12,74 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use rdma_bindings as bindings;
 
 use crate::net::packet::{Datagram, HeldPacket};
+use crate::share::Charge;
 use crate::sync::Marked;
 
-/// A queue of datagrams, at most [`MAX`](Self::MAX), and [`MAX_OF_ALL`](Self::MAX_OF_ALL) in all
-/// queues. It needs no memory of its own; that of the datagrams nobody else pays for, so an empty
-/// queue takes one in any case, and others only while there is room for all. Those that are
-/// [our own](Datagram::is_own) count against the credit of who has sent them, which is bound enough:
-/// they always have room.
+/// What a [`PacketQueue`] is for. The queues of each purpose are bounded together.
+pub trait Purpose {
+    /// The most that all queues hold together, but for the first datagram of each.
+    const MAX_OF_ALL: usize;
+
+    /// Where datagrams in these queues are counted.
+    fn held() -> &'static Atomic<usize>;
+}
+
+/// Declares a [`Purpose`]: its name, and the most datagrams of all its queues.
+#[macro_export]
+macro_rules! queue_purpose {
+    ($(#[$doc:meta])* $vis:vis $name:ident: $max:expr) => {
+        $(#[$doc])*
+        $vis enum $name {}
+
+        impl $crate::net::Purpose for $name {
+            const MAX_OF_ALL: usize = $max;
+
+            #[inline]
+            fn held() -> &'static ::kernel::sync::atomic::Atomic<usize> {
+                static HELD: ::kernel::sync::atomic::Atomic<usize> =
+                    ::kernel::sync::atomic::Atomic::new(0);
+                &HELD
+            }
+        }
+    };
+}
+pub use queue_purpose;
+
+/// A queue of datagrams, at most [`MAX`](Self::MAX), and [`Purpose::MAX_OF_ALL`] in all queues of its
+/// purpose. It needs no memory of its own.
+///
+/// An empty queue takes a datagram in any case. Those that are [our own](Datagram::is_own) count
+/// against the credit of their sender, as long as they exist: they always have room.
 ///
 /// # Invariants
 ///
 /// `first` and `last` are the ends of a list of `len` skbs, linked by `next`, or null. Each is the
-/// skb of a [`HeldPacket`] that was let go of for it; its control block says the rest. All of them
-/// are counted in [`HELD`].
-pub struct PacketQueue {
+/// skb of a [`HeldPacket`] that was let go of for it, and so in no other queue; its control block says
+/// the rest. All of them are counted in [`Purpose::held`].
+pub struct PacketQueue<P: Purpose> {
     first: *mut sk_buff,
     last: *mut sk_buff,
     len: usize,
+    _purpose: PhantomData<fn(P)>,
 }
 
 // SAFETY: The skbs are ours and belong to no thread.
-unsafe impl Send for PacketQueue {}
+unsafe impl<P: Purpose> Send for PacketQueue<P> {}
 
-/// How many datagrams are in queues.
-static HELD: Atomic<usize> = Atomic::new(0);
-
-impl Default for PacketQueue {
+impl<P: Purpose> Default for PacketQueue<P> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl PacketQueue {
+impl<P: Purpose> PacketQueue<P> {
     /// The most that a queue holds: as many as a peer may have outstanding by default.
     pub const MAX: usize = 512;
 
-    /// The most that all queues hold together, but for the first one of each.
-    pub const MAX_OF_ALL: usize = 1 << 14;
-
-    /// How many wait in all queues.
+    /// How many wait in all queues of this purpose.
     #[inline]
     pub fn len_of_all() -> usize {
-        HELD.read_once()
+        P::held().read_once()
     }
 
     /// An empty queue.
@@ -61,6 +88,7 @@ impl PacketQueue {
             first: ptr::null_mut(),
             last: ptr::null_mut(),
             len: 0,
+            _purpose: PhantomData,
         }
     }
 
@@ -82,10 +110,10 @@ impl PacketQueue {
     ///
     /// The datagram, if the queue is full, or all are.
     pub fn push(&mut self, packet: HeldPacket) -> Result<(), HeldPacket> {
-        let all = HELD.fetch_add(1, Relaxed);
-        let is_full = self.len >= Self::MAX || (self.len > 0 && all >= Self::MAX_OF_ALL);
+        let all = P::held().fetch_add(1, Relaxed);
+        let is_full = self.len >= Self::MAX || (self.len > 0 && all >= P::MAX_OF_ALL);
         if is_full && !packet.is_own() {
-            HELD.fetch_sub(1, Relaxed);
+            P::held().fetch_sub(1, Relaxed);
             return Err(packet);
         }
         let skb = packet.into_skb();
@@ -104,7 +132,7 @@ impl PacketQueue {
     }
 
     /// Appends all of `other`, however many there are.
-    pub fn append(&mut self, other: Self) {
+    pub fn append<O: Purpose>(&mut self, other: PacketQueue<O>) {
         let other = core::mem::ManuallyDrop::new(other);
         let Some(first) = NonNull::new(other.first) else {
             return;
@@ -117,11 +145,13 @@ impl PacketQueue {
         // INVARIANT: The lists are one, of which the other queue has nothing left.
         self.last = other.last;
         self.len = self.len.wrapping_add(other.len);
+        P::held().fetch_add(other.len, Relaxed);
+        O::held().fetch_sub(other.len, Relaxed);
     }
 
     /// Puts a datagram back that was taken out last.
     pub fn push_front(&mut self, packet: HeldPacket) {
-        HELD.fetch_add(1, Relaxed);
+        P::held().fetch_add(1, Relaxed);
         let skb = packet.into_skb();
         // SAFETY: As in `push`.
         unsafe { bindings::skb_set_next(skb, self.first) };
@@ -144,7 +174,7 @@ impl PacketQueue {
             self.last = ptr::null_mut();
         }
         self.len = self.len.wrapping_sub(1);
-        HELD.fetch_sub(1, Relaxed);
+        P::held().fetch_sub(1, Relaxed);
         // SAFETY: It came from `into_skb`.
         Some(unsafe { HeldPacket::from_skb(skb) })
     }
@@ -155,29 +185,51 @@ impl PacketQueue {
     }
 }
 
-impl Drop for PacketQueue {
+impl<P: Purpose> Drop for PacketQueue<P> {
     fn drop(&mut self) {
         self.clear();
     }
 }
 
+/// What is known of a held packet, in the control block of its skb.
+#[repr(C)]
+struct Note {
+    payload_len: u32,
+    psns: u16,
+    is_ipv6: bool,
+    is_own: bool,
+    charge: Option<Charge>,
+}
+
+static_assert!(
+    core::mem::size_of::<Note>() <= 48,
+    "a control block has no more"
+);
+
 impl HeldPacket {
     /// Gives the skb away, with what is known of it in its control block.
     fn into_skb(self) -> *mut sk_buff {
+        let (datagram, charge) = self.into_parts();
         let Datagram {
             skb,
             payload_len,
             is_ipv6,
             is_own,
             psns,
-        } = *self;
-        core::mem::forget(self);
-        // SAFETY: The skb was ours, as was its control block, which has room for a number.
+        } = datagram;
+        let note = Note {
+            payload_len,
+            psns,
+            is_ipv6,
+            is_own,
+            charge,
+        };
+        // SAFETY: The skb was ours, as was its control block, which has room for it.
         unsafe {
-            let note = bindings::skb_cb(skb.as_ptr()).cast::<u64>();
-            let flags = u64::from(is_ipv6) | u64::from(is_own) << 1 | u64::from(psns) << 2;
-            note.write_unaligned(u64::from(payload_len) | flags << 32);
-        }
+            bindings::skb_cb(skb.as_ptr())
+                .cast::<Note>()
+                .write_unaligned(note)
+        };
         skb.as_ptr()
     }
 
@@ -185,20 +237,27 @@ impl HeldPacket {
     ///
     /// `skb` must have come from [`into_skb`](Self::into_skb), and be nobody else's since.
     unsafe fn from_skb(skb: NonNull<sk_buff>) -> Self {
-        // SAFETY: By the safety requirements.
+        // SAFETY: By the safety requirements it is there, and read once.
         let note = unsafe {
             bindings::skb_cb(skb.as_ptr())
-                .cast::<u64>()
+                .cast::<Note>()
                 .read_unaligned()
         };
-        // INVARIANT: As they were. CAST: The lower half is the length, and above the flags there is
-        // nothing else.
-        Self(Datagram {
+        let Note {
+            payload_len,
+            psns,
+            is_ipv6,
+            is_own,
+            charge,
+        } = note;
+        let datagram = Datagram {
             skb,
-            payload_len: note as u32,
-            is_ipv6: note >> 32 & 1 != 0,
-            is_own: note >> 33 & 1 != 0,
-            psns: (note >> 34) as u16,
-        })
+            payload_len,
+            is_ipv6,
+            is_own,
+            psns,
+        };
+        // INVARIANT: As they were.
+        Self::from_parts(datagram, charge)
     }
 }
