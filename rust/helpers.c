@@ -393,6 +393,11 @@ void *ferroce_helper_xa_store_bh(struct xarray *xa, unsigned long index, void *e
 	return xa_store_bh(xa, index, entry, gfp);
 }
 
+bool ferroce_helper_cpu_is_online(int cpu)
+{
+	return cpu_online(cpu);
+}
+
 int ferroce_helper_next_online_cpu(int cpu)
 {
 	return cpumask_next_wrap(cpu, cpu_online_mask);

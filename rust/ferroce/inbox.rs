@@ -26,7 +26,7 @@ use rdma::net::{queue_purpose, HeldPacket, OwnFrames, PacketQueue, RxPacket};
 use rdma::slots::Slots;
 use rdma::sync::{bh_disabled, BhSpinLock, Marked};
 use rdma::timer::now_ns;
-use rdma::work::another_cpu;
+use rdma::work::{another_cpu, is_online};
 
 use crate::stats::{Counter, Stats};
 
@@ -106,22 +106,45 @@ impl Senders {
     }
 }
 
+/// A time in units of 1024 ns, as far as 32 bits go: 73 minutes.
+struct Stamp(Atomic<u32>);
+
+impl Stamp {
+    const SHIFT: u32 = 10;
+
+    /// CAST: What is lost is above 73 minutes.
+    fn units(ns: u64) -> u32 {
+        ns.wrapping_shr(Self::SHIFT) as u32
+    }
+
+    #[inline]
+    fn set(&self, now: u64) {
+        self.0.write_once(Self::units(now));
+    }
+
+    /// Returns true if it is less than `ns` before `now`. Now and then it is so of an old one, too.
+    #[inline]
+    fn is_within(&self, now: u64, ns: u64) -> bool {
+        Self::units(now).wrapping_sub(self.0.read_once()) < Self::units(ns)
+    }
+}
+
 /// Where and when a half of a queue pair has sent last. What another CPU sends may overtake that, in
 /// queues that each CPU has.
 pub(crate) struct LastSent {
     cpu: Atomic<u32>,
     /// When, as far as that is noted.
-    at: Atomic<u64>,
+    at: Stamp,
     /// When it was much.
-    much_at: Atomic<u64>,
+    much_at: Stamp,
 }
 
 impl LastSent {
     pub(crate) const fn new() -> Self {
         Self {
             cpu: Atomic::new(u32::MAX),
-            at: Atomic::new(0),
-            much_at: Atomic::new(0),
+            at: Stamp(Atomic::new(0)),
+            much_at: Stamp(Atomic::new(0)),
         }
     }
 
@@ -134,12 +157,12 @@ impl LastSent {
     /// It does so at this time.
     #[inline]
     pub(crate) fn note_at(&self, now: u64) {
-        self.at.write_once(now);
+        self.at.set(now);
     }
 
     /// It was much.
     pub(crate) fn note_much(&self, now: u64) {
-        self.much_at.write_once(now);
+        self.much_at.set(now);
     }
 
     /// The CPU, if one did.
@@ -153,10 +176,10 @@ impl LastSent {
     /// without an end.
     #[inline]
     pub(crate) fn had_better(&self, in_flight: u32) -> Option<CpuId> {
-        self.other().filter(|_| {
+        self.other(|| {
             let now = now_ns();
-            let is_recent = |at: &Atomic<u64>| now.saturating_sub(at.read_once()) < RECENT_NS;
-            is_recent(&self.much_at) || (in_flight > 0 && is_recent(&self.at))
+            self.much_at.is_within(now, RECENT_NS)
+                || (in_flight > 0 && self.at.is_within(now, RECENT_NS))
         })
     }
 
@@ -165,14 +188,17 @@ impl LastSent {
     /// begins, so what was much does for some time.
     #[inline]
     pub(crate) fn ahead(&self, in_flight: u32) -> Option<CpuId> {
-        let was_much = || now_ns().saturating_sub(self.much_at.read_once()) < SLOW_NS;
-        self.other().filter(|_| in_flight > 0 || was_much())
+        self.other(|| in_flight > 0 || self.much_at.is_within(now_ns(), SLOW_NS))
     }
 
-    /// The CPU, if it is another than this one.
+    /// The CPU, if it is another than this one, and `may_be_ahead`.
+    ///
+    /// What is left to it is done by a work item there. A CPU that is offline runs none: what was in its
+    /// queues is in another one's by then, and whoever was asked in its place would ask it again.
     #[inline]
-    fn other(&self) -> Option<CpuId> {
-        self.cpu().filter(|cpu| *cpu != CpuId::current())
+    fn other(&self, may_be_ahead: impl FnOnce() -> bool) -> Option<CpuId> {
+        let other = self.cpu().filter(|cpu| *cpu != CpuId::current());
+        other.filter(|cpu| may_be_ahead() && is_online(*cpu))
     }
 }
 
@@ -321,6 +347,9 @@ impl Inbox {
     }
 
     /// The CPU that is to send while there are packets, if that is another one: who received them.
+    ///
+    /// It sends by a work item, which has to be queued for all that it is to send: whoever handles the
+    /// packets that are here does so for those alone.
     #[inline]
     pub(crate) fn origin(&self) -> Option<CpuId> {
         if !self.is_open.read_once() {

@@ -170,6 +170,13 @@ impl Deref for Queue {
     }
 }
 
+/// Returns true if `cpu` runs what is [queued](Queue::enqueue_on) for it, unless it goes offline now. Any
+/// context.
+pub fn is_online(cpu: CpuId) -> bool {
+    // SAFETY: It is the number of a CPU.
+    unsafe { rdma_bindings::cpu_is_online(i32::from(cpu)) }
+}
+
 /// How many CPUs [`another_cpu`] looks at.
 const CANDIDATES: u32 = 8;
 
