@@ -40,6 +40,7 @@ mod srq;
 mod stats;
 mod stream;
 mod table;
+mod turn;
 mod tx;
 mod verbs;
 mod window;

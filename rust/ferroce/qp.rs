@@ -31,6 +31,7 @@ use crate::srq::Srq;
 use crate::stats::Stats;
 use crate::stream::{Arrivals, Stream};
 use crate::table::{PdId, QpId};
+use crate::turn::Turn;
 
 /// Names of a queue pair's work items.
 pub(crate) mod work {
@@ -137,9 +138,9 @@ pub(crate) struct Fixed {
     pub(crate) service: Service,
     pub(crate) pd: PdId,
     pub(crate) owner: Poster,
-    pub(crate) send_cq: Arc<Cq>,
     /// Of a process.
     pub(crate) context: Option<Arc<Context>>,
+    pub(crate) send_cq: Arc<Cq>,
     pub(crate) recv_cq: Arc<Cq>,
     pub(crate) srq: Option<Arc<Srq>>,
     pub(crate) upcall: QpUpcall,
@@ -166,6 +167,8 @@ pub(crate) struct Qp {
     pub(crate) stream: Stream,
     /// More requests could be under way if there were room for them.
     pub(crate) is_narrow: Atomic<bool>,
+    /// Whose turn it is to run the work item that several work queues have.
+    pub(crate) turn: Turn,
     #[pin]
     pub(crate) send: BhSpinLock<SendHalf>,
     #[pin]
@@ -230,6 +233,7 @@ impl Qp {
             last_replied: LastSent::new(),
             stream: Stream::new(),
             is_narrow: Atomic::new(false),
+            turn: Turn::new(),
             send <- rdma::new_bh_spinlock!(send, "ferroce::Qp::send"),
             recv <- rdma::new_bh_spinlock!(recv, "ferroce::Qp::recv"),
             inbox <- Inbox::new(),
@@ -301,16 +305,16 @@ impl Qp {
         self.notify_drained.write_once(notify);
     }
 
-    /// Whether its owner sleeps until there is something to poll, and so has a CPU for itself no more
-    /// than others have.
-    #[inline]
-    pub(crate) fn takes_turns(&self) -> bool {
     /// The context of the process that has it.
     #[inline]
     pub(crate) fn owner(&self) -> Option<&Context> {
         self.fixed.context.as_deref()
     }
 
+    /// Whether its owner sleeps until there is something to poll, and so has a CPU for itself no more
+    /// than others have.
+    #[inline]
+    pub(crate) fn takes_turns(&self) -> bool {
         self.fixed.recv_cq.has_sleeper() || self.fixed.send_cq.has_sleeper()
     }
 

@@ -213,20 +213,22 @@ pub(crate) fn handle_response(
     datagram: AtHand<'_>,
     answers: Answers,
 ) {
+    let origin = qp.inbox.origin();
     let mut has_left = false;
-    let run = run_send_at(qp, qp.inbox.origin(), |half, findings, now| {
+    let run = run_send_at(qp, origin, |half, findings, now| {
         let stats = &qp.fixed.device.stats;
         // Rules: VAL-5
         if half.route.as_ref().map(Route::ends) != Some(ends) {
             stats.count(Counter::BadSource);
             return;
         }
+        let incoming = datagram.incoming(packet);
         count_received(&half.stats, &incoming);
         if half.waiting.holds_packets() {
             half.waiting.hold(datagram, qp.owner(), stats);
         } else if respond(&qp, half, findings, now, packet, incoming) == Handled::PutOff {
             let absent = findings.faults.take();
-            half.waiting.begin(absent, incoming.packet, stats);
+            half.waiting.begin(absent, datagram, qp.owner(), stats);
         }
         has_left = half.service.has_left();
     });
@@ -279,6 +281,7 @@ pub(crate) fn handle_request(
             stats.count(Counter::BadSource);
             return;
         }
+        let incoming = datagram.incoming(packet);
         count_received(&half.stats, &incoming);
         qp.stream.hear();
         if half.waiting.holds_packets() {
@@ -288,7 +291,7 @@ pub(crate) fn handle_request(
         let handled = request(&qp, &mut half, &mut findings, packet, incoming);
         if handled == Handled::PutOff {
             let absent = findings.faults.take();
-            half.waiting.begin(absent, incoming.packet, stats);
+            half.waiting.begin(absent, datagram, qp.owner(), stats);
         }
         let is_owed = answers == Answers::Each && half.service.needs_poll();
         let owed = is_owed.then(|| answer(&qp, &mut half, &mut findings));
@@ -932,7 +935,14 @@ impl WorkItem<{ work::RUN }> for Qp {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        if go_on(this.as_arc_borrow()) {
+        if !this.turn.begin() {
+            return;
+        }
+        let has_more = go_on(this.as_arc_borrow());
+        if this.turn.end() {
+            run_later(this.as_arc_borrow());
+        }
+        if has_more {
             give_way(&this);
         }
     }
