@@ -254,6 +254,7 @@ void ferroce_helper_cond_resched(void)
 
 #include <linux/bottom_half.h>
 #include <linux/cpumask.h>
+#include <linux/module.h>
 #include <linux/percpu.h>
 #include <linux/rcupdate.h>
 #include <linux/sched.h>
@@ -262,6 +263,16 @@ void ferroce_helper_cond_resched(void)
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
+
+bool ferroce_helper_hold_module(void)
+{
+	return try_module_get(THIS_MODULE);
+}
+
+void ferroce_helper_release_module(void)
+{
+	module_put(THIS_MODULE);
+}
 
 void ferroce_helper_wait_for_rcu_tasks(void)
 {

@@ -12,6 +12,7 @@ use rdma::device::attr::{
 };
 use rdma::net::{NetDevice, NetDeviceSlot};
 use rdma::pmem;
+use rdma::sync::Marked;
 use rdma::table::IdTable;
 use rdma::work::{Flags, Queue};
 use roce::limits;
@@ -47,8 +48,6 @@ pub(crate) struct Queues {
     /// Also what a user in the kernel has a softirq do: sending what was posted with interrupts
     /// disabled, and being told of completions.
     pub(crate) replies: Queue,
-    /// What waits for memory that is paged in. It may wait for long, as for a slow disk.
-    pub(crate) faults: Queue,
     /// Which CPUs send much, and had better not handle all of it, too.
     pub(crate) senders: Senders,
 }
@@ -67,7 +66,6 @@ impl Queues {
             )?,
             ordered_runs: Queue::new(c"ferroce_ordered", Flags::PER_CPU | Flags::MEM_RECLAIM)?,
             replies: Queue::new(c"ferroce_reply", Flags::BOTTOM_HALF)?,
-            faults: Queue::new(c"ferroce_fault", Flags::UNBOUND)?,
             senders: Senders::new()?,
         })
     }
@@ -87,6 +85,7 @@ pub(crate) struct Device {
     #[pin]
     pub(crate) counters: IdTable<Stats>,
     active: Atomic<bool>,
+    is_leaving: Atomic<bool>,
     #[pin]
     pub(crate) qps: IdTable<Qp>,
     #[pin]
@@ -121,6 +120,7 @@ impl Device {
                 past_stats,
                 counters <- IdTable::new(),
                 active: Atomic::new(active),
+                is_leaving: Atomic::new(false),
                 qps <- IdTable::new(),
                 mrs <- IdTable::new(),
                 ahs <- IdTable::new(),
@@ -152,6 +152,17 @@ impl Device {
         let active = is_active(netdev);
         let was = self.active.xchg(active, Relaxed);
         (was != active).then_some(active)
+    }
+
+    /// It is going to be unregistered, which waits for the verbs that run: none may sleep for long from
+    /// now on. Any context.
+    pub(crate) fn leave(&self) {
+        self.is_leaving.write_once(true);
+    }
+
+    /// Whether it is going to be unregistered. Any context.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.is_leaving.read_once()
     }
 
     /// Limits and capabilities.

@@ -243,7 +243,10 @@ impl NetdevEvents for Events {
                 return;
             }
             match event {
-                NetdevEvent::Unregister => device.unregister_queued(),
+                NetdevEvent::Unregister => {
+                    device.leave();
+                    device.unregister_queued();
+                }
                 NetdevEvent::Up | NetdevEvent::Down | NetdevEvent::Change => {
                     let Some(active) = device.update_active(netdev) else {
                         return;

@@ -479,7 +479,7 @@ impl Unwritten {
     pub(crate) fn write_back(&self) -> Result {
         if let Some(memory) = self.mr.on_demand() {
             if self.len <= Self::LOOKED_FOR {
-                memory.fault_in(self.at, self.len, Intent::Look)?;
+                memory.fault_in(self.at, self.len, Intent::Look, || true)?;
             }
             return memory.write_back_known(self.at, self.len);
         }

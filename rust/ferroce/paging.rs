@@ -111,8 +111,9 @@ impl AbsentPage {
     fn fault_in(&self) -> Result {
         let memory = self.mr.on_demand().ok_or(EFAULT)?;
         let all = u64::from(self.len).saturating_add(u64::from(self.ahead));
-        match memory.fault_in(self.at, all, self.intent) {
-            Err(_) if self.ahead > 0 => memory.fault_in(self.at, u64::from(self.len), self.intent),
+        let fault_in = |len| memory.fault_in(self.at, len, self.intent, || true);
+        match fault_in(all) {
+            Err(_) if self.ahead > 0 => fault_in(self.len.into()),
             result => result,
         }
     }

@@ -14,6 +14,7 @@ use rdma::net::{Credit, Path};
 use rdma::sync::{BhSpinLock, Marked};
 use rdma::timer::{impl_has_timer, Timer};
 use rdma::upcall::QpUpcall;
+use rdma::work::Queue;
 use roce::abi::Poster;
 use roce::num::{Bundle, Mtu, Pkey, Qpn};
 use roce::qp::State;
@@ -309,6 +310,13 @@ impl Qp {
     #[inline]
     pub(crate) fn owner(&self) -> Option<&Context> {
         self.fixed.context.as_deref()
+    }
+
+    /// Where it waits for memory to be paged in: in its process's share of the workers.
+    pub(crate) fn paging(&self) -> &Queue {
+        let own = self.owner().and_then(Context::paging);
+        // A region that one can wait for has come with a queue, and the kernel has none.
+        own.unwrap_or(&self.fixed.device.queues.runs)
     }
 
     /// Whether its owner sleeps until there is something to poll, and so has a CPU for itself no more

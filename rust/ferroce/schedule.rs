@@ -480,8 +480,9 @@ fn run_send_at(
         run_later(qp);
     }
     if waits {
-        let faults = &qp.fixed.device.queues.faults;
-        let _ = faults.enqueue::<Arc<Qp>, { work::FAULT_SEND }>(qp.into());
+        let _ = qp
+            .paging()
+            .enqueue::<Arc<Qp>, { work::FAULT_SEND }>(qp.into());
     }
     run
 }
@@ -765,8 +766,9 @@ fn send_replies(
 
 /// Has a work item fault in what the receive half waits for.
 fn fault_recv_later(qp: ArcBorrow<'_, Qp>) {
-    let faults = &qp.fixed.device.queues.faults;
-    let _ = faults.enqueue::<Arc<Qp>, { work::FAULT_RECV }>(qp.into());
+    let _ = qp
+        .paging()
+        .enqueue::<Arc<Qp>, { work::FAULT_RECV }>(qp.into());
 }
 
 /// Faults in or writes back what the receive half waits for, and has it go on. Sleeps.

@@ -41,7 +41,7 @@ use rdma::upcall::{CqUpcall, QpUpcall, SrqUpcall};
 use roce::num::Pkey;
 use roce::pma::MAD_BYTES;
 
-use crate::context::Context;
+use crate::context::OpenContext;
 use crate::device::Device;
 use crate::link;
 use crate::stats;
@@ -56,7 +56,7 @@ const RDMA_DRIVER_RXE: u32 = 14;
 #[vtable]
 impl Operations for Verbs {
     type Device = link::Attached;
-    type Ucontext = Arc<Context>;
+    type Ucontext = OpenContext;
     type Pd = PdId;
     type Cq = Arc<crate::cq::Cq>;
     type Qp = qp::Handle;
@@ -106,8 +106,8 @@ impl Operations for Verbs {
         mad::process(device, request)
     }
 
-    fn alloc_ucontext(_device: &IbDevice<Self>, _udata: &mut Udata<'_>) -> Result<Arc<Context>> {
-        Context::new()
+    fn alloc_ucontext(_device: &IbDevice<Self>, _udata: &mut Udata<'_>) -> Result<OpenContext> {
+        OpenContext::new()
     }
 
     fn alloc_pd(
@@ -311,5 +311,9 @@ impl Link for Verbs {
 
     fn newlink(name: LinkName<'_>, netdev: &NetDevice) -> Result {
         link::open(name, netdev)
+    }
+
+    fn dellink(device: &IbDevice<Self>) {
+        device.leave();
     }
 }

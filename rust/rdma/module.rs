@@ -10,6 +10,9 @@
 //! So everything that can be called from outside owns a [`Hold`], and the module's data ends with
 //! an [`Unload`], whose drop waits until no hold is left. Leaking such an object makes `rmmod` wait
 //! for ever, with a message; it never lets the kernel call freed code.
+//!
+//! A hold is for what ends when its object is taken down. What may last for as long as a process or a
+//! disk likes is counted as a use of the module instead, by an [`InUse`]: then `rmmod` is refused.
 
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full};
@@ -52,6 +55,35 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         HOLDS.fetch_sub(1, Full);
+    }
+}
+
+/// Counts as a use of the module: as long as it exists, `rmmod` is refused.
+pub(crate) struct InUse(());
+
+impl InUse {
+    /// Any context.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` when the module is being unloaded.
+    pub(crate) fn new() -> Result<Self> {
+        // SAFETY: Called by the module's own code.
+        if unsafe { rdma_bindings::hold_module() } {
+            Ok(Self(()))
+        } else {
+            Err(ENODEV)
+        }
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        // The caller goes on in the module's code, as the last holder of a [`Hold`] does: `Unload`
+        // waits for either.
+        //
+        // SAFETY: It was taken by `new`.
+        unsafe { rdma_bindings::release_module() };
     }
 }
 

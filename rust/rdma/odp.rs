@@ -52,6 +52,7 @@ use kernel::types::Opaque;
 
 use rdma_bindings as bindings;
 
+use crate::module::InUse;
 use crate::new_bh_spinlock;
 use crate::pages::Pages;
 use crate::pmem;
@@ -621,14 +622,25 @@ impl OnDemand {
 
     /// Has the pages of the `len` bytes at `at` brought in, and made known here, so that they can be
     /// copied in any context; until the process or the memory manager takes them away again. Sleeps,
-    /// for as long as it takes to read them from wherever they are.
+    /// for as long as it takes to read them from wherever they are, which may be for ever: nobody but
+    /// a worker of the process's own should call it.
+    ///
+    /// It looks at `is_wanted` every 64 pages, and stops when that is false.
     ///
     /// # Errors
     ///
     /// `EFAULT` if the bytes are not within the region or the process has no such memory, or is gone;
-    /// `EPERM` if it may not be used so; `EBUSY` if the process keeps changing it; `ENOMEM`. Some of
-    /// the pages may be in then.
-    pub fn fault_in(&self, at: u64, len: u64, intent: Intent) -> Result {
+    /// `EPERM` if it may not be used so; `EBUSY` if the process keeps changing it; `EINTR` if it is
+    /// not wanted any more; `ENODEV` when the module is being unloaded; `ENOMEM`. Some of the pages may
+    /// be in then.
+    pub fn fault_in(
+        &self,
+        at: u64,
+        len: u64,
+        intent: Intent,
+        is_wanted: impl Fn() -> bool,
+    ) -> Result {
+        let _in_use = InUse::new()?;
         if intent == Intent::Write && !self.writable {
             return Err(EPERM);
         }
@@ -644,8 +656,12 @@ impl OnDemand {
             let chunk = self.chunk_for(&mm, next)?;
             let stop = chunk.start.saturating_add(CHUNK_BYTES).min(end);
             while next < stop {
+                if !is_wanted() {
+                    return Err(EINTR);
+                }
                 let upto = next.saturating_add(FAULT_PAGES * PAGE_SIZE).min(stop);
                 chunk.fault_in(&mm, next, upto, intent)?;
+                pmem::give_way();
                 next = upto;
             }
         }

@@ -49,6 +49,7 @@ pub mod upcall;
 pub use compat::errno;
 
 pub mod crc;
+pub mod done;
 pub mod module;
 pub mod net;
 pub mod percpu;

@@ -128,12 +128,22 @@ impl Queue {
     ///
     /// `ENOMEM`; `ENODEV` when the module is being unloaded.
     pub fn new(name: &CStr, flags: Flags) -> Result<Self> {
+        // 0: as many as the kernel thinks fit.
+        Self::with_workers(name, flags, 0)
+    }
+
+    /// Likewise; no more than `workers` items run at a time, on a queue that is not bound to CPUs.
+    ///
+    /// # Errors
+    ///
+    /// As above.
+    pub fn with_workers(name: &CStr, flags: Flags, workers: u16) -> Result<Self> {
         // SAFETY: The format takes one string, which is valid for the call.
         let queue = unsafe {
             bindings::alloc_workqueue_noprof(
                 c"%s".as_char_ptr(),
                 flags.consistent(),
-                0,
+                workers.into(),
                 name.as_char_ptr(),
             )
         };

@@ -2,16 +2,23 @@
 
 //! Advice about memory regions: what will be used soon.
 
+use kernel::error::to_result;
 use kernel::prelude::*;
+use kernel::sync::atomic::{Acquire, Atomic};
 use kernel::sync::{rcu, Arc};
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
+use rdma::done::{Done, Waited};
+use rdma::errno::EOPNOTSUPP;
 use rdma::object::Pd as IbPd;
 use rdma::odp::{Intent, OnDemand};
 use rdma::ops::{Advice, AdvisedRange};
 use rdma::slots::Slots;
+use rdma::sync::Marked;
 use roce::num::Iova;
 
 use super::Verbs;
+use crate::context::Context;
+use crate::device::Device;
 use crate::memory::Mr;
 use crate::table;
 
@@ -22,11 +29,18 @@ struct Piece {
     len: u32,
 }
 
-/// Ranges that are brought in later.
+/// Ranges that a work item brings in, which sleeps in the process's share of the workers.
 #[pin_data]
 struct Prefetch {
     pieces: Slots<Option<Piece>>,
     intent: Intent,
+    context: Arc<Context>,
+    /// What came of it; to be looked at once it is `done`.
+    error: Atomic<i32>,
+    #[pin]
+    done: Done,
+    /// Nobody waits for it any more.
+    is_given_up: Atomic<bool>,
     #[pin]
     work: Work<Self>,
 }
@@ -36,11 +50,68 @@ impl_has_work! {
 }
 
 impl WorkItem for Prefetch {
-    type Pointer = Pin<KBox<Self>>;
+    type Pointer = Arc<Self>;
 
-    fn run(this: Self::Pointer) {
-        // It was advice: nobody waits for what comes of it.
-        let _ = bring_in(&this.pieces, this.intent);
+    fn run(this: Arc<Self>) {
+        if let Err(error) = this.bring_in() {
+            this.error.write_once(error.to_errno());
+        }
+        this.done.set();
+    }
+}
+
+/// How often a process that waits looks whether the device is going, in milliseconds.
+const LOOK_MS: u32 = 100;
+
+impl Prefetch {
+    fn new(
+        pieces: Slots<Option<Piece>>,
+        intent: Intent,
+        context: Arc<Context>,
+    ) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                pieces,
+                intent,
+                context,
+                error: Atomic::new(0),
+                done <- Done::new(),
+                is_given_up: Atomic::new(false),
+                work <- new_work!("ferroce::Prefetch"),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    fn is_wanted(&self) -> bool {
+        !self.is_given_up.read_once() && !self.context.is_closed()
+    }
+
+    fn bring_in(&self) -> Result {
+        for piece in self.pieces.iter().flatten() {
+            let len = u64::from(piece.len);
+            let is_wanted = || self.is_wanted();
+            let brought = piece.memory.fault_in(piece.at, len, self.intent, is_wanted);
+            match brought {
+                Err(error) if error == EPERM => return Err(EFAULT),
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for it. Sleeps, until the process is killed or the device goes at the latest.
+    fn wait(&self, device: &Device) -> Result {
+        loop {
+            let result = match self.done.wait(LOOK_MS) {
+                Waited::Done => return to_result(self.error.load(Acquire)),
+                Waited::Killed => Err(EINTR),
+                Waited::TimedOut if device.is_leaving() => Err(ENODEV),
+                Waited::TimedOut => continue,
+            };
+            self.is_given_up.write_once(true);
+            return result;
+        }
     }
 }
 
@@ -50,7 +121,8 @@ impl WorkItem for Prefetch {
 /// # Errors
 ///
 /// `EFAULT` if a range has no such region or is not all in it, or if its memory is to be written to
-/// and may not; if it is brought in at once, also if the process has no such memory. `ENOMEM`.
+/// and may not; if it is brought in at once, also if the process has no such memory, `EINTR` if the
+/// process is killed meanwhile, and `ENODEV` if the device goes. `ENOMEM`.
 pub(super) fn advise(
     pd: &IbPd<Verbs>,
     advice: Advice,
@@ -62,23 +134,22 @@ pub(super) fn advise(
         Advice::PrefetchWrite => Intent::Write,
         Advice::PrefetchNoFault => Intent::Look,
     };
+    let context = pd.ucontext().ok_or(EOPNOTSUPP)?;
     let mut pieces = Slots::new(ranges.len(), GFP_KERNEL_ACCOUNT)?;
     for (place, range) in pieces.iter_mut().zip(ranges) {
         *place = Some(piece(pd, range, intent)?);
     }
-    if at_once {
-        return bring_in(&pieces, intent);
+    // There is a queue if there is a region of that kind.
+    let Some(paging) = context.paging() else {
+        return Ok(());
+    };
+    let prefetch = Prefetch::new(pieces, intent, Arc::clone(context))?;
+    let _ = paging.enqueue(prefetch.clone());
+    match at_once {
+        true => prefetch.wait(pd.device()),
+        // It was advice.
+        false => Ok(()),
     }
-    let prefetch = KBox::pin_init(
-        pin_init!(Prefetch {
-            pieces,
-            intent,
-            work <- new_work!("ferroce::Prefetch"),
-        }),
-        GFP_KERNEL_ACCOUNT,
-    )?;
-    pd.device().queues.faults.enqueue(prefetch);
-    Ok(())
 }
 
 fn piece(pd: &IbPd<Verbs>, range: &AdvisedRange, intent: Intent) -> Result<Piece> {
@@ -97,17 +168,4 @@ fn piece(pd: &IbPd<Verbs>, range: &AdvisedRange, intent: Intent) -> Result<Piece
         at: offset,
         len,
     })
-}
-
-fn bring_in(pieces: &[Option<Piece>], intent: Intent) -> Result {
-    for piece in pieces.iter().flatten() {
-        let brought = piece
-            .memory
-            .fault_in(piece.at, u64::from(piece.len), intent);
-        match brought {
-            Err(error) if error == EPERM => return Err(EFAULT),
-            other => other?,
-        }
-    }
-    Ok(())
 }

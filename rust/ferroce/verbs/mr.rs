@@ -73,6 +73,12 @@ impl Handle {
 pub(super) fn register(pd: &IbPd<Verbs>, init: MrInit) -> Result<NewMr<Handle>> {
     let rights = Rights::from_flags(init.access)?;
     let is_persistent = rights.contains(Rights::FLUSH_PERSISTENT);
+    // Before anything can wait for it.
+    if let Some(context) = pd.ucontext() {
+        if is_persistent || Rights::is_on_demand(init.access) {
+            context.prepare_paging()?;
+        }
+    }
     let pages = if Rights::is_on_demand(init.access) {
         let is_implicit = init.start == 0 && init.length == u64::MAX;
         if is_implicit && Rights::is_huge(init.access) {
