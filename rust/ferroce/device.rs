@@ -6,6 +6,7 @@ use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
+use kernel::workqueue::{impl_has_work, new_work, Work};
 use rdma::device::attr::{
     AtomicCap, DeviceAttr, DeviceCaps, LinkSpeed, OdpCaps, OdpTransportCaps, PhysState, PortAttr,
     PortImmutable, PortState,
@@ -14,6 +15,7 @@ use rdma::net::{NetDevice, NetDeviceSlot};
 use rdma::pmem;
 use rdma::sync::Marked;
 use rdma::table::IdTable;
+use rdma::timer::{impl_has_timer, Timer};
 use rdma::work::{Flags, Queue};
 use roce::limits;
 use roce::num::Mtu;
@@ -100,6 +102,19 @@ pub(crate) struct Device {
     pub(crate) kernel_memory: Arc<Mr>,
     #[pin]
     pub(crate) groups: Groups,
+    /// When to look at the queue pairs in ERR that are marked in `qps`.
+    #[pin]
+    pub(crate) sweep_timer: Timer<Self>,
+    #[pin]
+    sweep: Work<Self>,
+}
+
+impl_has_timer! {
+    impl HasTimer<Self> for Device { self.sweep_timer }
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Device { self.sweep }
 }
 
 impl Device {
@@ -128,6 +143,8 @@ impl Device {
                 fast_mrs <- IdTable::new(),
                 kernel_memory,
                 groups <- Groups::new(),
+                sweep_timer <- Timer::new(),
+                sweep <- new_work!("ferroce::Device::sweep"),
             }),
             GFP_KERNEL,
         )

@@ -39,6 +39,7 @@ mod settings;
 mod srq;
 mod stats;
 mod stream;
+mod sweep;
 mod table;
 mod turn;
 mod tx;

@@ -14,6 +14,7 @@ use rdma::net::{
     PerNetRegistration, Tunnel, ROCE_PORT,
 };
 use rdma::sync::Global;
+use rdma::timer::TimerGuard;
 
 use crate::device::{Device, Queues, PORT};
 use crate::rx::Ingress;
@@ -97,6 +98,7 @@ pub(crate) struct Attached {
     // Dropped in this order.
     _default_gid: Option<DefaultGid<Ingress>>,
     sockets: Entered,
+    _sweep_timer: TimerGuard<Device>,
 }
 
 impl Attached {
@@ -116,12 +118,14 @@ impl Attached {
         })?;
         let sockets = Sockets::enter(namespace)?;
         let default_gid = default_gid(netdev, &ingress)?;
+        let sweep_timer = TimerGuard::new(device.clone())?;
         place.publish(device.clone())?;
         Ok(Self {
             device,
             ifindex,
             _default_gid: default_gid,
             sockets,
+            _sweep_timer: sweep_timer,
         })
     }
 }

@@ -31,6 +31,7 @@ use crate::settings::Settings;
 use crate::srq::Srq;
 use crate::stats::Stats;
 use crate::stream::{Arrivals, Stream};
+use crate::sweep::Sweeps;
 use crate::table::{PdId, QpId};
 use crate::turn::Turn;
 
@@ -108,6 +109,7 @@ pub(crate) struct RecvHalf {
     pub(crate) service: RecvService,
     pub(crate) recv: RecvQueue,
     pub(crate) arrivals: Arrivals,
+    pub(crate) sweeps: Sweeps,
     /// What waits for memory that is paged in.
     pub(crate) waiting: Waiting,
     /// The way to the peer, of a connection.

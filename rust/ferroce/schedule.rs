@@ -39,6 +39,7 @@ use crate::rx;
 use crate::service::{QpRequester, QpResponder, QpSender, RecvService, SendService};
 use crate::stats::{Counter, Stats};
 use crate::stream::{Came, Place};
+use crate::sweep;
 use crate::tx;
 
 /// Packets that one run of a half sends at most.
@@ -83,10 +84,6 @@ fn give_way(qp: &Qp) {
         worker::give_way();
     }
 }
-
-/// How often a queue pair in ERR looks for receives that were posted since: posting one makes no
-/// system call that would tell.
-const SWEEP_NS: u64 = 25_000_000;
 
 /// Packets that waited for memory and are handled without letting go of the half.
 const HELD_PACKETS: u32 = 32;
@@ -401,10 +398,12 @@ pub(crate) fn flush(qp: ArcBorrow<'_, Qp>) {
     more |= findings.waits_for_address;
     tell(qp, &qp.fixed.send_cq, findings);
     let mut findings = Findings::default();
+    let mut next = sweep::Next::Never;
     {
         let mut half = qp.recv.lock();
         if qp.state() == State::Err {
             more |= flush_recv(&qp, &mut half, &mut findings) == Run::More;
+            next = sweep::next(&qp, &mut half, findings.completed);
         }
     }
     tell(qp, &qp.fixed.recv_cq, findings);
@@ -412,7 +411,7 @@ pub(crate) fn flush(qp: ArcBorrow<'_, Qp>) {
     if more {
         run_later(qp);
     }
-    qp.timer.arm_at(now_ns().saturating_add(SWEEP_NS));
+    sweep::arrange(qp, next);
 }
 
 fn flush_send(qp: &Qp, half: &mut SendHalf, findings: &mut Findings) -> Run {

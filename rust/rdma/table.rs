@@ -310,17 +310,38 @@ impl<T: Send + Sync + 'static> IdTable<T> {
 
     /// The first number in use from `from` on, and what is under it. Any context.
     pub fn first_from(&self, from: u32) -> Option<(u32, Arc<T>)> {
+        self.first_with(from, bindings::XA_PRESENT)
+    }
+
+    /// Likewise, of those that are [marked](Self::mark).
+    pub fn first_marked_from(&self, from: u32) -> Option<(u32, Arc<T>)> {
+        self.first_with(from, helpers::FERROCE_XA_MARK_1)
+    }
+
+    /// Marks `id`, if it is in use, or takes its mark away. Process and softirq context.
+    pub fn mark(&self, id: u32, is_marked: bool) {
+        let xa = self.xa.get();
+        // SAFETY: The table is valid. The lock is released below.
+        unsafe { helpers::xa_lock_bh(xa) };
+        // SAFETY: The table is valid and locked. The mark is not the one that it uses itself, and
+        // nothing is marked where nothing is.
+        unsafe {
+            if is_marked {
+                bindings::__xa_set_mark(xa, id as usize, helpers::FERROCE_XA_MARK_1);
+            } else {
+                bindings::__xa_clear_mark(xa, id as usize, helpers::FERROCE_XA_MARK_1);
+            }
+        }
+        // SAFETY: Locked above.
+        unsafe { helpers::xa_unlock_bh(xa) };
+    }
+
+    fn first_with(&self, from: u32, filter: bindings::xa_mark_t) -> Option<(u32, Arc<T>)> {
         let mut index = from as usize;
         let _rcu = rcu::read_lock();
         // SAFETY: The table is valid.
-        let entry = unsafe {
-            bindings::xa_find(
-                self.xa.get(),
-                &mut index,
-                u32::MAX as usize,
-                bindings::XA_PRESENT,
-            )
-        };
+        let entry =
+            unsafe { bindings::xa_find(self.xa.get(), &mut index, u32::MAX as usize, filter) };
         let entry = NonNull::new(entry.cast::<Entry<T>>())?;
         // SAFETY: It was there in this read side, so it is not freed before that ends.
         let object = unsafe { entry.as_ref() }.object.clone();

@@ -39,6 +39,7 @@ use crate::service::{RecvService, SendService, Service};
 use crate::settings::Settings;
 use crate::srq::Srq;
 use crate::stream::Arrivals;
+use crate::sweep::Sweeps;
 use crate::table::{QpId, QPNS};
 
 /// Frames of one queue pair that may lie in queues below us: more than a netdev needs to be busy,
@@ -163,6 +164,7 @@ pub(super) fn create(
             spare: Spare::default(),
         },
         arrivals: Arrivals::default(),
+        sweeps: Sweeps::default(),
         waiting: Waiting::default(),
         route: None,
         stats: device.stats.clone(),
@@ -562,6 +564,7 @@ impl Handle {
         });
         half.recv.reset();
         half.arrivals = Arrivals::default();
+        half.sweeps = Sweeps::default();
         half.waiting.clear();
         half.route = None;
     }
