@@ -137,7 +137,6 @@ void ferroce_helper_copy_shared(void *to, const void *from, size_t len)
 #include <linux/memcontrol.h>
 #include <linux/mmu_notifier.h>
 #include <linux/sched/mm.h>
-#include <linux/version.h>
 
 /* As rust/rdma/odp.rs has them: bindgen cannot tell the value of the first. */
 static_assert(HMM_PFN_VALID == 1UL << (BITS_PER_LONG - 1));
@@ -158,26 +157,6 @@ bool ferroce_helper_mmu_interval_read_retry(struct mmu_interval_notifier *notifi
 					    unsigned long seq)
 {
 	return mmu_interval_read_retry(notifier, seq);
-}
-
-/*
- * Finds pages and faults them in, with the lock of the memory map held for no longer than the kernel
- * needs it. Sets range->notifier_seq.
- */
-int ferroce_helper_hmm_fault(struct hmm_range *range)
-{
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 3, 0)
-	return hmm_range_fault_unlocked_timeout(range, HZ);
-#else
-	struct mm_struct *mm = range->notifier->mm;
-	int ret;
-
-	range->notifier_seq = mmu_interval_read_begin(range->notifier);
-	mmap_read_lock(mm);
-	ret = hmm_range_fault(range);
-	mmap_read_unlock(mm);
-	return ret;
-#endif
 }
 
 bool ferroce_helper_hmm_pfn_is_p2pdma(unsigned long pfn)

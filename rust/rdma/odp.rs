@@ -95,13 +95,22 @@ pub enum Intent {
 }
 
 impl Intent {
-    /// As `hmm_range_fault` is told: what must be so of each page when it returns.
-    fn flags(self) -> usize {
+    /// What a walk must find of each page.
+    fn needed(self) -> usize {
         match self {
             Self::Read => pfn::VALID,
             Self::Write => pfn::VALID | pfn::WRITE,
             Self::Look => 0,
         }
+    }
+
+    /// How a page is faulted in.
+    fn fault_flags(self) -> u32 {
+        let write = match self {
+            Self::Write => bindings::FERROCE_FAULT_FLAG_WRITE,
+            Self::Read | Self::Look => 0,
+        };
+        write | bindings::FERROCE_FAULT_FLAG_REMOTE
     }
 }
 
@@ -117,6 +126,56 @@ mod pfn {
 /// Whether a walk found a page.
 fn is_valid(found: usize) -> bool {
     found & pfn::VALID != 0 && found & pfn::ERROR == 0
+}
+
+/// Whether a walk has not found a page as it is needed.
+fn is_missing(found: usize, intent: Intent) -> bool {
+    let needed = intent.needed();
+    found & needed != needed
+}
+
+/// The first page that a walk has not found as it is needed.
+///
+/// # Errors
+///
+/// `EFAULT` if there can be no such page.
+fn first_missing(found: &[usize], intent: Intent) -> Result<Option<usize>> {
+    if intent != Intent::Look && found.iter().any(|found| found & pfn::ERROR != 0) {
+        return Err(EFAULT);
+    }
+    Ok(found.iter().position(|found| is_missing(*found, intent)))
+}
+
+/// Faults in those pages from `from` on that are `missing`. Returns whether it had to wait for that.
+/// Sleeps, without the lock of the memory map where it waits.
+///
+/// # Errors
+///
+/// `EFAULT` if the process has no such memory, or not for that; `ENOMEM`; others of the memory manager.
+fn fault_in_missing(
+    mm: &MmWithUser,
+    from: usize,
+    missing: impl Iterator<Item = bool>,
+    intent: Intent,
+) -> Result<bool> {
+    let mut has_waited = false;
+    let mut address = from;
+    let _lock = mm.mmap_read_lock();
+    for is_missing in missing {
+        if is_missing {
+            // SAFETY: The memory map is in use and locked, as it is when this returns.
+            to_result(unsafe {
+                bindings::fixup_user_fault(
+                    mm.as_raw(),
+                    address,
+                    intent.fault_flags(),
+                    &mut has_waited,
+                )
+            })?;
+        }
+        address = address.saturating_add(PAGE_SIZE);
+    }
+    Ok(has_waited)
 }
 
 /// Whether a CPU can copy from and to the page that a walk found, by its kernel address.
@@ -414,46 +473,85 @@ impl Chunk {
     }
 
     /// Faults in the pages from `from` to `to`, at most [`FAULT_PAGES`] of this chunk, both at the
-    /// start of a page. Sleeps.
+    /// start of a page. Sleeps, but not with the memory map locked: whoever looks at the process
+    /// meanwhile does not have to wait for its disk.
     fn fault_in(&self, mm: &MmWithUser, from: usize, to: usize, intent: Intent) -> Result {
-        let notifier = self.notifier.get();
-        let deadline = now_ns().saturating_add(FAULT_NS);
+        let mut deadline = now_ns().saturating_add(FAULT_NS);
         loop {
-            let mut pfns = [0usize; FAULT_PAGES];
-            // SAFETY: Zeroes are valid for all of it.
-            let mut range: bindings::hmm_range = unsafe { core::mem::zeroed() };
-            range.notifier = notifier;
-            range.start = from;
-            range.end = to;
-            range.hmm_pfns = pfns.as_mut_ptr();
-            range.default_flags = intent.flags();
-            // SAFETY: The notifier is registered and covers the range, for whose pages there is room.
-            // Somebody uses its memory map, which is not locked here.
-            let walked = to_result(unsafe { bindings::hmm_fault(&mut range) });
-            match walked {
-                Ok(()) => {
-                    Self::keep_reachable(mm, from, to, &mut pfns, intent)?;
-                    if self.persistent {
-                        self.keep_persistent(&mut pfns, intent)?;
-                    }
-                    let _changes = self.changes.lock();
-                    // SAFETY: As in `invalidate`.
-                    let is_outdated =
-                        unsafe { bindings::mmu_interval_read_retry(notifier, range.notifier_seq) };
-                    if !is_outdated {
-                        // SAFETY: Nothing was invalidated since the walk began, and cannot be as
-                        // `changes` is held.
-                        unsafe { self.enter(from, to, &pfns) };
-                        return Ok(());
-                    }
-                }
+            let mut pfns = [0; FAULT_PAGES];
+            let count = to.saturating_sub(from) >> PAGE_SHIFT;
+            let found = pfns.get_mut(..count).ok_or(EINVAL)?;
+            let missing = match self.walk(mm, from, found) {
+                Ok(seq) => match first_missing(found, intent)? {
+                    None if self.enter_current(mm, from, found, intent, seq)? => return Ok(()),
+                    missing => missing,
+                },
                 Err(error) if error != EBUSY => return Err(error),
-                Err(_) => {}
+                Err(_) => None,
+            };
+            if let Some(index) = missing {
+                let missing = found
+                    .iter()
+                    .skip(index)
+                    .map(|found| is_missing(*found, intent));
+                if fault_in_missing(
+                    mm,
+                    from.saturating_add(index << PAGE_SHIFT),
+                    missing,
+                    intent,
+                )? {
+                    // It may have taken long, but it went on.
+                    deadline = now_ns().saturating_add(FAULT_NS);
+                }
             }
             if now_ns() > deadline {
                 return Err(EBUSY);
             }
         }
+    }
+
+    /// Finds the pages that are there, from `from` on, as many as `pfns` has room for. Returns the number
+    /// by which to tell whether that is outdated. Sleeps for the lock of the memory map.
+    fn walk(&self, mm: &MmWithUser, from: usize, pfns: &mut [usize]) -> Result<usize> {
+        let notifier = self.notifier.get();
+        // SAFETY: Zeroes are valid for all of it, and ask for nothing to be faulted in.
+        let mut range: bindings::hmm_range = unsafe { core::mem::zeroed() };
+        range.notifier = notifier;
+        // SAFETY: The notifier is registered.
+        range.notifier_seq = unsafe { bindings::mmu_interval_read_begin(notifier) };
+        range.start = from;
+        range.end = from.saturating_add(pfns.len() << PAGE_SHIFT);
+        range.hmm_pfns = pfns.as_mut_ptr();
+        let _lock = mm.mmap_read_lock();
+        // SAFETY: The notifier covers the range, for whose pages there is room. Its memory map is locked,
+        // and in use.
+        to_result(unsafe { bindings::hmm_range_fault(&mut range) })?;
+        Ok(range.notifier_seq)
+    }
+
+    /// Enters what a walk found from `from` on, unless that is outdated: `seq` is what the walk returned.
+    /// Returns whether it was entered. Sleeps.
+    fn enter_current(
+        &self,
+        mm: &MmWithUser,
+        from: usize,
+        pfns: &mut [usize],
+        intent: Intent,
+        seq: usize,
+    ) -> Result<bool> {
+        let to = from.saturating_add(pfns.len() << PAGE_SHIFT);
+        Self::keep_reachable(mm, from, to, pfns, intent)?;
+        if self.persistent {
+            self.keep_persistent(pfns, intent)?;
+        }
+        let _changes = self.changes.lock();
+        // SAFETY: As in `invalidate`.
+        if unsafe { bindings::mmu_interval_read_retry(self.notifier.get(), seq) } {
+            return Ok(false);
+        }
+        // SAFETY: Nothing was invalidated since the walk began, and cannot be as `changes` is held.
+        unsafe { self.enter(from, to, pfns) };
+        Ok(true)
     }
 
     /// Enters what a walk found from `from` to `to`.
