@@ -237,6 +237,7 @@ void ferroce_helper_cond_resched(void)
 #include <linux/percpu.h>
 #include <linux/rcupdate.h>
 #include <linux/sched.h>
+#include <linux/sched/signal.h>
 #include <linux/sched/stat.h>
 #include <linux/sched/isolation.h>
 #include <linux/spinlock.h>
@@ -287,6 +288,12 @@ void ferroce_helper_give_way(void)
 {
 	if (in_task() && ferroce_helper_is_cpu_wanted())
 		schedule();
+}
+
+/* Never true of a thread of the kernel's. */
+bool ferroce_helper_is_being_killed(void)
+{
+	return fatal_signal_pending(current);
 }
 
 /* Whether somebody could run here but for who runs. */

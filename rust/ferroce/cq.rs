@@ -4,16 +4,17 @@
 
 use kernel::prelude::*;
 use kernel::sync::atomic::Atomic;
-use kernel::sync::{new_condvar, Arc, CondVar};
+use kernel::sync::{new_condvar, new_mutex, Arc, CondVar, Mutex};
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 use rdma::ring::SharedRing;
-use rdma::sync::{IrqSpinLock, Marked};
+use rdma::sync::{pause, IrqSpinLock, Marked};
 use rdma::upcall::CqUpcall;
 use roce::abi::{self, Arrival, KernelCompletion};
 use roce::completion::Completion;
 use roce::num::Qpn;
 
 use crate::device::{Queues, PORT};
+use crate::queue::{Move, PIECE};
 
 /// When the owner wants to be told of the next completion.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,6 +78,9 @@ pub(crate) struct CqReport {
 pub(crate) struct Cq {
     #[pin]
     ring: IrqSpinLock<Ring>,
+    /// Held while it is replaced by another one.
+    #[pin]
+    resizing: Mutex<()>,
     upcall: CqUpcall,
     owner: Owner,
     /// Its owner has asked to be told of completions: it sleeps until there are some.
@@ -131,6 +135,7 @@ impl Cq {
         };
         pin_init!(Self {
             ring <- rdma::new_irq_spinlock!(ring, "ferroce::Cq::ring"),
+            resizing <- new_mutex!((), "ferroce::Cq::resizing"),
             upcall,
             owner,
             has_sleeper: Atomic::new(false),
@@ -198,22 +203,33 @@ impl Cq {
         ring.shared.consumer() == ring.producer
     }
 
-    /// Goes on in `new`, to which it moves what the owner has not polled yet. Returns the old ring, in
-    /// which nothing is written any more.
+    /// Goes on in `new`, to which it moves what the owner, a process, has not polled yet. Returns the
+    /// old ring, in which nothing is written any more. Sleeps.
     ///
-    /// The owner must not poll meanwhile.
+    /// Completions are written meanwhile, to the old ring. The owner must not poll.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if `new` has too little room for that.
+    /// `EINVAL` if `new` has too little room for that; `EINTR` if the process is being killed; `EBUSY` if
+    /// there is no end to it, as it polls all the time. The queue is as it was then.
     pub(crate) fn resize(&self, new: SharedRing) -> Result<SharedRing> {
-        let mut ring = self.ring.lock();
-        let from = ring.shared.consumer();
-        let held = ring.shared.shape().used(ring.producer, from);
-        let mut cqe = [0; abi::cqe::CQE_BYTES];
-        ring.shared.copy_to(from, held, &new, &mut cqe)?;
-        ring.producer = held;
-        Ok(core::mem::replace(&mut ring.shared, new))
+        let _resizing = self.resizing.lock();
+        let (mut moving, mut consumer) = {
+            let ring = self.ring.lock();
+            let moving = Move::new(&ring.shared, new.clone(), PIECE);
+            (moving, ring.shared.consumer())
+        };
+        loop {
+            let is_moved = {
+                let ring = &mut *self.ring.lock();
+                ring.move_piece(&mut moving, &mut consumer)?
+                    .then(|| ring.go_on_in(&moving, new.clone()))
+            };
+            if let Some(old) = is_moved {
+                return Ok(old);
+            }
+            pause()?;
+        }
     }
 
     /// Hands out the oldest completions, for as long as `take` returns true. The kernel's alone.
@@ -313,6 +329,26 @@ impl WorkItem for Cq {
 }
 
 impl Ring {
+    /// Moves the next piece of what was not polled. Returns whether all of it is moved. `consumer` is
+    /// where the owner polled when this was done last.
+    fn move_piece(&self, moving: &mut Move, consumer: &mut u32) -> Result<bool> {
+        let shape = self.shared.shape();
+        let start = self.shared.consumer();
+        let polled = shape.used(start, *consumer);
+        *consumer = start;
+        moving.skip(polled.into());
+        let held = shape.used(self.producer, start);
+        let mut cqe = [0; abi::cqe::CQE_BYTES];
+        moving.copy(&self.shared, start, held, &mut cqe)
+    }
+
+    /// Goes on in `new`, to which all was moved. Returns the old ring.
+    fn go_on_in(&mut self, moving: &Move, new: SharedRing) -> SharedRing {
+        let (_, producer) = moving.publish();
+        self.producer = producer;
+        core::mem::replace(&mut self.shared, new)
+    }
+
     /// Publishes `cqe` in the next slot, unless all are taken.
     // Rules: CPL-20, ORD-11
     fn write(&mut self, cqe: &[u8]) -> bool {

@@ -55,15 +55,31 @@ impl WorkQueue {
         self.shared.shape().used(self.shared.producer(), self.taken)
     }
 
-    /// A queue in `to` that has what was posted here and not taken, by way of `copy`, which is as
-    /// large as a slot.
+    /// Begins to move what was posted and not taken to `to`, in [`PIECE`]s. What is taken from now on
+    /// the [`Move`] is to be [told](Move::skip).
+    pub(crate) fn begin_move(&self, to: SharedRing, piece: u32) -> Move {
+        Move::new(&self.shared, to, piece)
+    }
+
+    /// Copies the next piece by way of `slot`, which is as large as a slot. Returns whether all of it is
+    /// there now.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if `to` has too little room for it.
-    pub(crate) fn moved_to(&self, to: SharedRing, copy: &mut [u8]) -> Result<Self> {
-        self.shared.copy_to(self.taken, self.waiting(), &to, copy)?;
-        Ok(Self::new(to))
+    /// Those of [`Move::copy`].
+    pub(crate) fn copy_piece(&self, moving: &mut Move, slot: &mut [u8]) -> Result<bool> {
+        moving.copy(&self.shared, self.taken, self.waiting(), slot)
+    }
+
+    /// Goes on in the ring in which all of it is. Returns the old queue.
+    pub(crate) fn complete_move(&mut self, moving: &Move) -> Self {
+        let (head, _) = moving.publish();
+        let new = Self {
+            shared: moving.to.clone(),
+            taken: head,
+            retired: head,
+        };
+        core::mem::replace(self, new)
     }
 
     /// Forgets everything posted: the queue is as good as new.
@@ -72,6 +88,86 @@ impl WorkQueue {
         self.taken = producer;
         self.retired = producer;
         self.shared.set_consumer(producer);
+    }
+}
+
+/// How many slots are copied at a time where a ring is replaced by another one, and how many bytes.
+pub(crate) const PIECE: u32 = 64;
+const PIECE_BYTES: usize = 16 << 10;
+
+/// What is in one ring on its way to another one, whose slots are as large.
+///
+/// It goes piece by piece, so that whoever needs the ring's lock waits for one piece at most. Between
+/// two of them slots may be taken, and others filled.
+pub(crate) struct Move {
+    to: SharedRing,
+    /// Where in `to` the oldest of those is that were copied and not taken since, and how many these
+    /// are. Neither is ever read from `to`: a process may have mapped it already.
+    head: u32,
+    copied: u32,
+    /// How many may still be copied: somebody may take and fill them faster than that.
+    left: u32,
+    piece: u32,
+}
+
+impl Move {
+    /// Nothing of `from` is in `to` yet.
+    pub(crate) fn new(from: &SharedRing, to: SharedRing, piece: u32) -> Self {
+        // As a divisor it is not 0. CAST: It is no more than `PIECE_BYTES`.
+        let fits = PIECE_BYTES.checked_div(from.slot_bytes()).unwrap_or(1) as u32;
+        Self {
+            to,
+            head: 0,
+            copied: 0,
+            left: from.shape().slots().saturating_mul(2),
+            piece: piece.min(fits).max(1),
+        }
+    }
+
+    /// The `count` oldest slots were taken where they were: they are not wanted any more.
+    pub(crate) fn skip(&mut self, count: u64) {
+        let skipped = u64::from(self.copied).min(count) as u32;
+        self.head = self.head.wrapping_add(skipped);
+        self.copied = self.copied.wrapping_sub(skipped);
+    }
+
+    /// Copies the next piece of the `count` slots that are in `from` now, from `start` on. Returns whether
+    /// all of them are there now.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if there is too little room for them; `EBUSY` if this has gone on for too long, as
+    /// others took and filled slots meanwhile.
+    pub(crate) fn copy(
+        &mut self,
+        from: &SharedRing,
+        start: u32,
+        count: u32,
+        slot: &mut [u8],
+    ) -> Result<bool> {
+        if count > self.to.shape().capacity() {
+            return Err(EINVAL);
+        }
+        // A process may take back what it has posted.
+        self.copied = self.copied.min(count);
+        let piece = count.wrapping_sub(self.copied).min(self.piece);
+        self.left = self.left.checked_sub(piece).ok_or(EBUSY)?;
+        for _ in 0..piece {
+            from.read(start.wrapping_add(self.copied), slot);
+            self.to.write(self.head.wrapping_add(self.copied), slot);
+            self.copied = self.copied.wrapping_add(1);
+        }
+        Ok(self.copied == count)
+    }
+
+    /// Gives what was copied to whoever has the ends of the new ring. Returns its indices, of the oldest
+    /// slot and behind the last one.
+    pub(crate) fn publish(&self) -> (u32, u32) {
+        let mask = self.to.shape().mask();
+        let (head, tail) = (self.head, self.head.wrapping_add(self.copied));
+        self.to.set_consumer(head);
+        self.to.set_producer(tail);
+        (head & mask, tail & mask)
     }
 }
 

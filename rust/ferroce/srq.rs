@@ -3,14 +3,15 @@
 //! Shared receive queues: receives that the first of several queue pairs takes which needs one.
 
 use kernel::prelude::*;
+use kernel::sync::{new_mutex, Mutex};
 use rdma::errno::EOPNOTSUPP;
 use rdma::ops::SrqAttr;
 use rdma::ring::SharedRing;
 use rdma::slots::Slots;
-use rdma::sync::{BhSpinLock, IrqSpinLock};
+use rdma::sync::{pause, BhSpinLock, IrqSpinLock};
 use rdma::upcall::SrqUpcall;
 
-use crate::queue::{PostQueue, WorkQueue};
+use crate::queue::{Move, PostQueue, WorkQueue, PIECE};
 use crate::table::PdId;
 
 /// A shared receive queue.
@@ -21,6 +22,9 @@ pub(crate) struct Srq {
     /// Whose memory its receives are of.
     pub(crate) pd: PdId,
     upcall: SrqUpcall,
+    /// Held while the ring is replaced by another one.
+    #[pin]
+    resizing: Mutex<()>,
     #[pin]
     posted: BhSpinLock<Posted>,
     /// Where the kernel posts, if it owns the queue. Nothing is taken under this lock, and it is
@@ -33,9 +37,20 @@ pub(crate) struct Srq {
 
 struct Posted {
     queue: WorkQueue,
+    /// How many receives were taken; wraps.
+    taken: u64,
     attr: SrqAttr,
     /// Where a slot is copied to, as large as a slot.
     scratch: Slots<u8>,
+}
+
+/// A shared receive queue that is getting another ring.
+struct Resizing {
+    ring: SharedRing,
+    moving: Move,
+    /// How many receives were taken when a piece was moved last.
+    taken: u64,
+    limit: Option<u32>,
 }
 
 impl Srq {
@@ -51,12 +66,14 @@ impl Srq {
         let max_sge = attr.max_sge;
         let posted = Posted {
             queue: WorkQueue::new(ring),
+            taken: 0,
             attr,
             scratch,
         };
         pin_init!(Self {
             pd,
             upcall,
+            resizing <- new_mutex!((), "ferroce::Srq::resizing"),
             posted <- rdma::new_bh_spinlock!(posted, "ferroce::Srq::posted"),
             posts <- rdma::new_irq_spinlock!(posts, "ferroce::Srq::posts"),
             max_sge,
@@ -95,6 +112,7 @@ impl Srq {
         }
         posted.queue.take();
         posted.queue.retire();
+        posted.taken = posted.taken.wrapping_add(1);
         // Rules: SRQ-3
         let is_low = posted.queue.waiting() < posted.attr.limit;
         if is_low {
@@ -134,29 +152,66 @@ impl Srq {
     }
 
     /// Goes on in `ring`, whose slots are as large as those of the old one, with what is posted.
-    /// Returns the old queue.
+    /// Returns the old queue. Sleeps.
     ///
-    /// A process must not post meanwhile; the kernel waits, with interrupts off, while what it has
-    /// posted is copied.
+    /// Receives are taken meanwhile, and the kernel may post some; a process must not.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if `ring` has too little room for that, or for the limit that is set.
+    /// `EINVAL` if `ring` has too little room for that, or for the limit that is set; `EINTR` if the
+    /// process is being killed; `EBUSY` if there is no end to it, as more is posted and taken all the
+    /// time. The queue is as it was then.
     pub(crate) fn resize(&self, ring: SharedRing, limit: Option<u32>) -> Result<WorkQueue> {
+        let _resizing = self.resizing.lock();
+        let mut resizing = {
+            let posted = self.posted.lock();
+            Resizing {
+                moving: posted.queue.begin_move(ring.clone(), PIECE),
+                taken: posted.taken,
+                ring,
+                limit,
+            }
+        };
+        loop {
+            let old = self.resize_step(&mut resizing)?;
+            if let Some(old) = old {
+                return Ok(old);
+            }
+            pause()?;
+        }
+    }
+
+    /// Moves as much as is moved at a time; all of the rest, if it is no more. Returns the old queue once
+    /// all is moved.
+    fn resize_step(&self, resizing: &mut Resizing) -> Result<Option<WorkQueue>> {
+        let Resizing {
+            moving,
+            taken,
+            ring,
+            limit,
+        } = resizing;
         let posted = &mut *self.posted.lock();
         let max_wr = ring.shape().capacity();
         let limit = limit.unwrap_or(posted.attr.limit);
         if limit > max_wr {
             return Err(EINVAL);
         }
+        moving.skip(posted.taken.wrapping_sub(*taken));
+        *taken = posted.taken;
+        if !posted.queue.copy_piece(moving, &mut posted.scratch)? {
+            return Ok(None);
+        }
+        // The kernel may have posted more since. From here on it cannot.
         let mut posts = Some(self.posts.lock()).filter(|posts| posts.is_some());
-        let other_end = ring.clone();
-        let queue = posted.queue.moved_to(ring, &mut posted.scratch)?;
+        if posts.is_some() && !posted.queue.copy_piece(moving, &mut posted.scratch)? {
+            return Ok(None);
+        }
+        let old = posted.queue.complete_move(moving);
         if let Some(Some(posts)) = posts.as_deref_mut() {
-            posts.go_on_in(other_end);
+            posts.go_on_in(ring.clone());
         }
         posted.attr.max_wr = max_wr;
         posted.attr.limit = limit;
-        Ok(core::mem::replace(&mut posted.queue, queue))
+        Ok(Some(old))
     }
 }

@@ -204,24 +204,6 @@ impl SharedRing {
         }
     }
 
-    /// Copies `count` slots from `from` on to the start of the ring `to`, which is empty and gets them
-    /// as its producer's, each by way of `slot`.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL`, with nothing copied, if `to` has too little room.
-    pub fn copy_to(&self, from: u32, count: u32, to: &Self, slot: &mut [u8]) -> Result {
-        if count > to.shape.capacity() {
-            return Err(EINVAL);
-        }
-        for index in 0..count {
-            self.read(from.wrapping_add(index), slot);
-            to.write(index, slot);
-        }
-        to.set_producer(count);
-        Ok(())
-    }
-
     /// The memory, for those who map it.
     pub(crate) fn memory(&self) -> &Arc<SharedMemory> {
         &self.memory

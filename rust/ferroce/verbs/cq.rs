@@ -56,7 +56,8 @@ pub(super) fn create(
 ///
 /// # Errors
 ///
-/// `EINVAL` for more completions than advertised, or fewer than it holds at the moment; `ENOMEM`.
+/// `EINVAL` for more completions than advertised, or fewer than it holds at the moment; `EINTR` if the
+/// process is being killed; `EBUSY` if it polls all the time; `ENOMEM`. It is as it was then.
 pub(super) fn resize(cq: &IbCq<Verbs>, cqe: u32, udata: &mut Udata<'_>) -> Result<u32> {
     let shape = shape(cqe)?;
     let ring = SharedRing::new(shape)?;

@@ -56,7 +56,8 @@ pub(super) fn create(
 /// # Errors
 ///
 /// `EINVAL` for a larger one than advertised, a smaller one than what is posted, or a limit above
-/// its size; `EFAULT` if the process cannot be told; `ENOMEM`. It is as it was then.
+/// its size; `EFAULT` if the process cannot be told; `EINTR` if it is being killed; `EBUSY` if more is
+/// posted and taken all the time; `ENOMEM`. It is as it was then.
 pub(super) fn modify(srq: &IbSrq<Verbs>, change: &SrqChange, udata: &mut Udata<'_>) -> Result {
     let Some(max_wr) = change.max_wr else {
         return change.limit.map_or(Ok(()), |limit| srq.set_limit(limit));

@@ -23,6 +23,7 @@ pub mod prelude {
 
     pub const EINVAL: Error = Error(22);
     pub const ENOMEM: Error = Error(12);
+    pub const EBUSY: Error = Error(16);
     pub const GFP_KERNEL: () = ();
 
     pub type Result<T = ()> = core::result::Result<T, Error>;
@@ -63,8 +64,6 @@ pub mod ring {
     use std::rc::Rc;
 
     use roce::abi::Ring;
-
-    use crate::prelude::{Result, EINVAL};
 
     /// What is shared: the indices, and a word for each slot.
     #[derive(Clone, Default, Debug)]
@@ -160,18 +159,6 @@ pub mod ring {
             self.access(|memory| memory.slots[place] = (word & low) | (memory.slots[place] & !low));
             self.access(|memory| memory.slots[place] = word);
         }
-
-        pub fn copy_to(&self, from: u32, count: u32, to: &Self, slot: &mut [u8]) -> Result {
-            if count > to.shape.capacity() {
-                return Err(EINVAL);
-            }
-            for index in 0..count {
-                self.read(from.wrapping_add(index), slot);
-                to.write(index, slot);
-            }
-            to.set_producer(count);
-            Ok(())
-        }
     }
 }
 
@@ -182,8 +169,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use choice::{every, Choices};
-use prelude::{EINVAL, ENOMEM};
-use queue::{PostQueue, WorkQueue};
+use prelude::{EBUSY, EINVAL, ENOMEM};
+use queue::{Move, PostQueue, WorkQueue, PIECE};
 use ring::{Memory, Peer, SharedRing};
 use roce::abi::Ring;
 
@@ -391,33 +378,94 @@ fn a_peer_that_stores_anything_does_not_mislead_a_producer() {
     assert!(runs > 1000, "{runs} runs");
 }
 
-#[test]
-fn a_queue_moves_to_another_ring_with_what_it_has() {
-    every(|choices| {
-        let from = SharedRing::new(shape(), hostile(choices, 2));
-        let queue = WorkQueue::new(from);
-        let larger = SharedRing::new(Ring::new(7, 8).unwrap(), Box::new(|_| {}));
-        let moved = queue.moved_to(larger, &mut [0; 8]).ok().unwrap();
-        assert!(moved.waiting() <= ENTRIES);
-        let smaller = SharedRing::new(Ring::new(1, 8).unwrap(), Box::new(|_| {}));
-        match queue.moved_to(smaller, &mut [0; 8]) {
-            Ok(moved) => assert!(moved.waiting() <= 1),
-            Err(error) => assert_eq!(error, EINVAL),
-        }
-    });
+/// A ring for `entries` entries that nobody else has.
+fn quiet(entries: u32) -> SharedRing {
+    SharedRing::new(Ring::new(entries, 8).unwrap(), Box::new(|_| {}))
 }
 
-/// The kernel posts, the driver takes, and the ring is replaced by one of another size, in any order.
+/// A process stores anything to either ring while a queue moves from one to the other, slot by slot.
+#[test]
+fn a_queue_moves_to_another_ring_whatever_its_peer_stores() {
+    let (mut moves, mut refused) = (0, 0);
+    every(|choices| {
+        let from = SharedRing::new(shape(), hostile(choices.clone(), 2));
+        let mut queue = WorkQueue::new(from);
+        let entries = [1, 7][choices.choose(2)];
+        let to = SharedRing::new(Ring::new(entries, 8).unwrap(), hostile(choices, 1));
+        let mut moving = queue.begin_move(to, 1);
+        for step in 0.. {
+            assert!(step <= 2 * shape().slots(), "there is an end to it");
+            match queue.copy_piece(&mut moving, &mut [0; 8]) {
+                Ok(false) => continue,
+                Ok(true) => moves += 1,
+                Err(error) => {
+                    assert!(entries == 1 && error == EINVAL);
+                    refused += 1;
+                    return;
+                }
+            }
+            queue.complete_move(&moving);
+            assert!(queue.waiting() <= entries);
+            return;
+        }
+    });
+    assert!(moves > 1000 && refused > 10, "{moves} and {refused}");
+}
+
+#[test]
+fn a_move_that_others_keep_going_is_given_up() {
+    let ring = quiet(ENTRIES);
+    let mut posts = PostQueue::new(&ring).unwrap();
+    let mut queue = WorkQueue::new(ring);
+    let mut moving = queue.begin_move(quiet(7), 1);
+    let mut steps = 0;
+    let given_up = loop {
+        // As many as can be are there before each step, and none of them was there before.
+        while posts.post(|slot| Ok(slot.len())).is_ok() {}
+        match queue.copy_piece(&mut moving, &mut [0; 8]) {
+            Ok(is_moved) => assert!(!is_moved),
+            Err(error) => break error,
+        }
+        while queue.waiting() > 0 {
+            queue.take();
+            queue.retire();
+            moving.skip(1);
+        }
+        steps += 1;
+    };
+    assert_eq!((given_up, steps), (EBUSY, 2 * shape().slots()));
+}
+
+/// Large slots go a few at a time, and none is too large.
+#[test]
+fn a_piece_is_of_a_bounded_number_of_slots_and_bytes() {
+    for (slot_bytes, expected) in [(8, 64), (256, 64), (512, 32), (1 << 14, 1), (1 << 16, 1)] {
+        let ring = |entries| {
+            let shape = Ring::new(entries, slot_bytes).unwrap();
+            SharedRing::new(shape, Box::new(|_| {}))
+        };
+        let mut moving = Move::new(&ring(200), ring(200), PIECE);
+        let mut steps = 1;
+        while !moving.copy(&ring(200), 0, 200, &mut [0; 8]).unwrap() {
+            steps += 1;
+        }
+        assert_eq!(steps, 200_u32.div_ceil(expected), "slots of {slot_bytes}");
+    }
+}
+
+/// The kernel posts, the driver takes, and the ring is replaced by one of another size, slot by slot,
+/// in any order.
 #[test]
 fn what_the_kernel_posts_is_taken_in_its_order_though_the_ring_moves() {
-    let quiet = |entries| SharedRing::new(Ring::new(entries, 8).unwrap(), Box::new(|_| {}));
     let (mut most, mut moves, mut refused) = (0, 0, 0);
+    let (mut overtaken, mut posted_meanwhile) = (0, 0);
     every(|choices| {
         let ring = quiet(ENTRIES);
         let mut posts = PostQueue::new(&ring).unwrap();
         let mut queue = WorkQueue::new(ring);
+        let mut moving: Option<(Move, SharedRing)> = None;
         let (mut posted, mut taken) = (0, 0);
-        for _ in 0..7 {
+        for _ in 0..9 {
             match choices.choose(4) {
                 0 => {
                     let made = posts.post(|slot| {
@@ -425,6 +473,7 @@ fn what_the_kernel_posts_is_taken_in_its_order_though_the_ring_moves() {
                         Ok(8)
                     });
                     posted += u64::from(made.is_ok());
+                    posted_meanwhile += u32::from(made.is_ok() && moving.is_some());
                 }
                 1 => {
                     let mut copy = [0; 8];
@@ -434,24 +483,38 @@ fn what_the_kernel_posts_is_taken_in_its_order_though_the_ring_moves() {
                         assert_eq!(copy, entry(taken));
                         queue.take();
                         queue.retire();
+                        if let Some((moving, _)) = &mut moving {
+                            moving.skip(1);
+                            overtaken += 1;
+                        }
                     }
                 }
                 size => {
-                    let to = quiet(if size == 2 { 1 } else { 7 });
-                    let Ok(moved) = queue.moved_to(to.clone(), &mut [0; 8]) else {
-                        assert!(size == 2 && posted - taken > 1);
-                        refused += 1;
-                        continue;
-                    };
-                    queue = moved;
-                    posts.go_on_in(to);
-                    moves += 1;
+                    let entries = if size == 2 { 1 } else { 7 };
+                    let (mut step, to) = moving.take().unwrap_or_else(|| {
+                        let to = quiet(entries);
+                        (queue.begin_move(to.clone(), 1), to)
+                    });
+                    match queue.copy_piece(&mut step, &mut [0; 8]) {
+                        Ok(false) => moving = Some((step, to)),
+                        Ok(true) => {
+                            queue.complete_move(&step);
+                            posts.go_on_in(to);
+                            moves += 1;
+                        }
+                        Err(error) => {
+                            assert!(posted - taken > u64::from(to.shape().capacity()));
+                            assert_eq!(error, EINVAL);
+                            refused += 1;
+                        }
+                    }
                 }
             }
         }
         most = most.max(posted - taken);
     });
     assert!(moves > 1000 && refused > 100 && most > u64::from(ENTRIES));
+    assert!(overtaken > 1000 && posted_meanwhile > 1000);
 }
 
 #[test]
