@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What one process can hold up, or take from others: queues so large that to move them takes a
+ * while.
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "raw.h"
+#include "rc.h"
+
+static void set_up(void)
+{
+	name_ends_from_environment();
+	open_ends();
+}
+
+/* ---- somebody in a hurry on the same CPU -------------------------------- */
+
+static atomic_bool stop;
+static _Atomic int64_t latest;
+
+/* Wakes up every millisecond, and writes down how late it was at worst. */
+static void *tick(void *unused)
+{
+	struct timespec next;
+
+	(void)unused;
+	clock_gettime(CLOCK_MONOTONIC, &next);
+	while (!stop) {
+		int64_t due, late;
+
+		next.tv_nsec += 1000000;
+		if (next.tv_nsec >= 1000000000) {
+			next.tv_nsec -= 1000000000;
+			next.tv_sec++;
+		}
+		due = next.tv_sec * 1000000000LL + next.tv_nsec;
+		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next, NULL);
+		late = now_ns() - due;
+		if (late > latest)
+			latest = late;
+		/* Once for all that it has missed. */
+		if (late > 0)
+			clock_gettime(CLOCK_MONOTONIC, &next);
+	}
+	return NULL;
+}
+
+/* The calling thread and the other one share a CPU, which that one gets whenever it can. */
+static void begin_ticking(pthread_t *thread)
+{
+	const struct sched_param urgent = { .sched_priority = 50 };
+	pthread_attr_t attr;
+	cpu_set_t one;
+
+	CPU_ZERO(&one);
+	CPU_SET(0, &one);
+	require_sys(sched_setaffinity(0, sizeof(one), &one));
+	require_ok(pthread_attr_init(&attr));
+	require_ok(pthread_attr_setinheritsched(&attr, PTHREAD_EXPLICIT_SCHED));
+	require_ok(pthread_attr_setschedpolicy(&attr, SCHED_FIFO));
+	require_ok(pthread_attr_setschedparam(&attr, &urgent));
+	require_ok(pthread_create(thread, &attr, tick, NULL));
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* ---- large queues ------------------------------------------------------ */
+
+#define ROUNDS 3
+
+static struct ibv_srq *create_srq(uint32_t max_wr)
+{
+	struct ibv_srq_init_attr init = { .attr = { .max_wr = max_wr, .max_sge = 1 } };
+	struct ibv_srq *srq = ibv_create_srq(ends[1].pd, &init);
+
+	require(srq, "ibv_create_srq: %s", strerror(errno));
+	return srq;
+}
+
+static int resize_srq(struct ibv_srq *srq, uint32_t max_wr)
+{
+	struct ibv_srq_attr attr = { .max_wr = max_wr };
+
+	return ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR);
+}
+
+/*
+ * As many receives as may be: whoever wants the CPU meanwhile gets it.  Of several rounds the best
+ * one counts, as the host may be busy.
+ */
+static void resize_holds_nobody(void)
+{
+	int64_t latest_of_best = INT64_MAX, quickest = INT64_MAX;
+	struct ring_list before;
+	struct ibv_srq *srq;
+	pthread_t ticker;
+	struct ring ring;
+	uint32_t max_wr;
+	int round;
+
+	set_up();
+	rings_list(ends[1].context, &before);
+	max_wr = ends[1].attr.max_srq_wr;
+	srq = create_srq(max_wr);
+	rings_since(ends[1].context, &before, &ring, 1);
+	/* As a provider would, after it has filled them: they are of nothing. */
+	ring.buf->producer_index = max_wr;
+	begin_ticking(&ticker);
+	for (round = 0; round < ROUNDS; round++) {
+		int64_t begin = now_ns();
+
+		latest = 0;
+		require_ok(resize_srq(srq, max_wr));
+		latest_of_best = least(latest_of_best, latest);
+		quickest = least(quickest, now_ns() - begin);
+	}
+	stop = true;
+	require_ok(pthread_join(ticker, NULL));
+	note("%lld us for %u receives, %lld us late", (long long)quickest / 1000, max_wr,
+	     (long long)latest_of_best / 1000);
+	require(latest_of_best < quickest / 8, "others had to wait");
+	require_ok(ibv_destroy_srq(srq));
+}
+
+/* ---- traffic meanwhile -------------------------------------------------- */
+
+#define MANY 6000
+#define UNDER_WAY 16
+
+static struct rc_pair pair;
+
+/* Empty messages, as many as there are receives, a few at a time. */
+static void *send_messages(void *unused)
+{
+	unsigned int posted = 0, done = 0;
+	struct ibv_wc wc;
+
+	(void)unused;
+	while (done < MANY) {
+		while (posted < MANY && posted - done < UNDER_WAY)
+			post_send(&pair.a, posted++, IBV_WR_SEND, IBV_SEND_SIGNALED, NULL, 0, 0);
+		require(poll_within(pair.a.scq, &wc, SOON_MS), "no completion");
+		require(wc.status == IBV_WC_SUCCESS, "\"%s\"", ibv_wc_status_str(wc.status));
+		done++;
+	}
+	stop = true;
+	return NULL;
+}
+
+static void open_pair(struct ibv_srq *srq)
+{
+	struct rc_plan plan = default_plan;
+
+	plan.srq = srq;
+	plan.cqe = MANY;
+	plan.cap.max_send_wr = 2 * UNDER_WAY;
+	if (!srq)
+		plan.cap.max_recv_wr = MANY;
+	pair_open(&pair, &plan);
+}
+
+static void expect_all_in_order(void)
+{
+	uint64_t i;
+
+	for (i = 0; i < MANY; i++)
+		expect_wc(pair.b.rcq, i, IBV_WC_SUCCESS, SOON_MS);
+}
+
+/* Receives are taken while they move, many pieces long: each once and in order. */
+static void srq_moves_under_traffic(void)
+{
+	struct ibv_recv_wr recv = {}, *bad;
+	unsigned int resized = 0;
+	struct ibv_srq *srq;
+	pthread_t sender;
+
+	set_up();
+	srq = create_srq(MANY);
+	open_pair(srq);
+	for (recv.wr_id = 0; recv.wr_id < MANY; recv.wr_id++)
+		require_ok(ibv_post_srq_recv(srq, &recv, &bad));
+	require_ok(pthread_create(&sender, NULL, send_messages, NULL));
+	while (!stop)
+		require_ok(resize_srq(srq, MANY + resized++ % 2 * MANY));
+	require_ok(pthread_join(sender, NULL));
+	note("resized %u times", resized);
+	expect_all_in_order();
+}
+
+/* Completions come while those before them move. */
+static void cq_moves_under_traffic(void)
+{
+	unsigned int resized = 0, i;
+	pthread_t sender;
+
+	set_up();
+	open_pair(NULL);
+	for (i = 0; i < MANY; i++)
+		post_recv(&pair.b, i, NULL);
+	require_ok(pthread_create(&sender, NULL, send_messages, NULL));
+	while (!stop)
+		require_ok(ibv_resize_cq(pair.b.rcq, MANY + resized++ % 2 * MANY));
+	require_ok(pthread_join(sender, NULL));
+	note("resized %u times", resized);
+	expect_all_in_order();
+}
+
+static const struct test tests[] = {
+	{ "resize_holds_nobody", resize_holds_nobody },
+	{ "srq_moves_under_traffic", srq_moves_under_traffic },
+	{ "cq_moves_under_traffic", cq_moves_under_traffic },
+};
+
+int main(int argc, char **argv)
+{
+	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
+}
