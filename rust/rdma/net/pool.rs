@@ -37,12 +37,43 @@ const KEPT: u32 = 128;
 /// The buffers of all CPUs.
 pub(super) struct Buffers(Background<Pools>);
 
+/// Pools that frames may still have buffers of.
+///
+/// A buffer that is freed in a softirq of its pool's CPU goes to the pool's cache without a lock: the
+/// network looks whether it is that CPU (`page_pool_napi_local`) and then writes to the cache. To
+/// destroy a pool is to empty the cache on whatever CPU that is done, also without a lock.
+/// `page_pool_destroy` has the network look in vain from then on, but does not wait for who has
+/// looked before; it leaves that to drivers, who stop their NAPI first. Both at once lose a page, or
+/// free one twice. So when these are dropped, which sleeps, nobody goes to a cache any more before the
+/// first pool is destroyed.
 struct Pools {
     /// By the number of the CPU; empty for one that is not possible. Taken with bottom halves
     /// disabled, by their CPU alone, unless that can change meanwhile (PREEMPT_RT).
     by_cpu: KVec<Option<Pin<KBox<SpinLock<Pool>>>>>,
 }
 
+impl Drop for Pools {
+    fn drop(&mut self) {
+        for pool in self.by_cpu.iter().flatten() {
+            let pool = {
+                // As whoever allocates from it does.
+                let _bh = BhDisabled::new();
+                pool.lock().0
+            };
+            // SAFETY: The pool is ours. It has no NAPI, so nothing more is asked for.
+            unsafe { bindings::page_pool_disable_direct_recycling(pool.as_ptr()) };
+        }
+        // Who looked before that does so with bottom halves disabled, and leaves the cache before these
+        // are enabled: a read side.
+        //
+        // SAFETY: Process context, as documented.
+        unsafe { kernel::bindings::synchronize_rcu() };
+        // The fields are dropped next, and with them each pool.
+    }
+}
+
+/// Must not be dropped on its own once something was allocated from it: see [`Pools`].
+///
 /// # Invariants
 ///
 /// Owns a page pool, of pages of `PAGES_BYTES`.
@@ -53,8 +84,10 @@ unsafe impl Send for Pool {}
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants it is ours. Pages that frames still use keep the rest of
-        // the pool until they are freed; nothing of this module is called for that.
+        // SAFETY: By the type invariants it is ours. Nobody allocates any more, as that takes a
+        // reference to all pools, nor does anybody use its cache: it is of `Pools`, which has seen to
+        // that, or was never used. Pages that frames still use keep the rest of the pool until they
+        // are freed; nothing of this module is called for that.
         unsafe { bindings::page_pool_destroy(self.0.as_ptr()) };
     }
 }
@@ -73,6 +106,7 @@ impl Buffers {
             };
             pools.push(pool, GFP_KERNEL)?;
         }
+        // What is dropped when this fails was never used.
         let pools = Background::new(Pools { by_cpu: pools })?;
         Ok(Arc::new(Self(pools), GFP_KERNEL)?)
     }
