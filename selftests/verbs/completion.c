@@ -5,6 +5,9 @@
  */
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -461,6 +464,85 @@ static void resize_under_traffic(void)
 	expect_no_async_event(&ends[1]);
 }
 
+static struct rc_pair fillers[4];
+static _Atomic bool is_full;
+
+/* Keeps the queue filling, and never lets it overflow. */
+static _Atomic unsigned int room_left;
+
+static void *fill_all(void *count)
+{
+	unsigned int next[ARRAY_SIZE(fillers)] = {}, i;
+	uintptr_t left;
+
+	for (left = (uintptr_t)count; left; left--) {
+		i = left % ARRAY_SIZE(fillers);
+		while (!room_left)
+			sched_yield();
+		room_left--;
+		post_recv(&fillers[i].b, next[i], NULL);
+		post_send(&fillers[i].a, next[i], IBV_WR_SEND, IBV_SEND_SIGNALED, NULL, 0, 0);
+		expect_wc(fillers[i].a.scq, next[i]++, IBV_WC_SUCCESS, SOON_MS);
+	}
+	is_full = true;
+	return NULL;
+}
+
+/*
+ * Four queue pairs fill one completion queue, which is polled seldom, and all the time has another
+ * size: of each queue pair, each completion is there, once, in order.
+ */
+static void resize_while_filled(void)
+{
+	static const int sizes[] = { 3000, 20000, 2100, 30000 };
+	unsigned int next[ARRAY_SIZE(fillers)] = {}, got = 0, resized = 0, i;
+	const unsigned int count = 8000, most = 2000;
+	struct ibv_cq *cq = NULL;
+	pthread_t thread;
+	struct ibv_wc wc;
+
+	name_ends_from_environment();
+	open_ends();
+	plan = default_plan;
+	cq = ibv_create_cq(ends[1].context, most, NULL, NULL, 0);
+	require(cq, "ibv_create_cq: %s", strerror(errno));
+	for (i = 0; i < ARRAY_SIZE(fillers); i++) {
+		struct rc *b = &fillers[i].b;
+		struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC, .cap = plan.cap,
+						 .send_cq = cq, .recv_cq = cq };
+
+		rc_create(&fillers[i].a, &ends[0], &plan);
+		*b = (struct rc){ .end = &ends[1], .scq = cq, .rcq = cq };
+		b->qp = ibv_create_qp(ends[1].pd, &init);
+		require(b->qp, "ibv_create_qp: %s", strerror(errno));
+		pair_connect(&fillers[i], &plan);
+	}
+	room_left = most;
+	require_ok(pthread_create(&thread, NULL, fill_all, (void *)(uintptr_t)count));
+	while (got < count) {
+		if (!is_full || !resized)
+			require_ok(ibv_resize_cq(cq, sizes[resized++ % ARRAY_SIZE(sizes)]));
+		if (!is_full && resized % 8)
+			continue;
+		while (ibv_poll_cq(cq, 1, &wc) > 0) {
+			for (i = 0; fillers[i].b.qp->qp_num != wc.qp_num; i++)
+				require(i + 1 < ARRAY_SIZE(fillers), "of QP %#x", wc.qp_num);
+			require(wc.status == IBV_WC_SUCCESS && wc.wr_id == next[i],
+				"QP %u: completion %llu with \"%s\", not %u", i,
+				(unsigned long long)wc.wr_id, ibv_wc_status_str(wc.status), next[i]);
+			next[i]++;
+			got++;
+			room_left++;
+		}
+		require(!is_full || got == count, "%u of %u completions", got, count);
+	}
+	require_ok(pthread_join(thread, NULL));
+	note("resized %u times", resized);
+	require(resized >= 20, "only %u times", resized);
+	expect_no_wc(cq, 50);
+	expect_no_async_event(&ends[1]);
+}
+
 static const struct test tests[] = {
 	{ "arm_once", arm_once },
 	{ "solicited_only", solicited_only },
@@ -477,6 +559,7 @@ static const struct test tests[] = {
 	{ "resize", resize },
 	{ "resize_refused", resize_refused },
 	{ "resize_under_traffic", resize_under_traffic },
+	{ "resize_while_filled", resize_while_filled },
 };
 
 int main(int argc, char **argv)

@@ -2,11 +2,24 @@
 /*
  * Shared receive queues.
  */
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "rc.h"
 
 #define PAIRS 4
+
+/* A large queue: so many receives, of which each has 512 bytes. */
+#define LARGE (1 << 18)
+#define MANY_SGES 27
 
 static struct rc_pair pairs[PAIRS];
 static struct rc_plan plan;
@@ -267,6 +280,253 @@ static void memory_of_another_domain(void)
 	expect_wc(pairs[1].b.rcq, 5, IBV_WC_SUCCESS, SOON_MS);
 }
 
+/* ---- while others work -------------------------------------------------- */
+
+/*
+ * How long others may have to wait. The RDMA core needs half of this to forget where the old ring
+ * could be mapped, page by page under a lock (rdma_user_mmap_entry_free). Or twice as long as they
+ * wait beside a process that only computes for as long, if that is more: on a busy host a virtual
+ * machine's CPU stands still now and then. Of several attempts the best one counts.
+ */
+#define STALL_NS (60 * NS_PER_MS * time_scale())
+#define ATTEMPTS 4
+
+/* A process of its own that exchanges messages all the time, on the CPU of who asks for it. */
+static struct bystander {
+	pid_t pid;
+	_Atomic unsigned int rounds;
+	_Atomic int64_t worst_ns;
+} *bystander;
+
+static void run_on_cpu(int cpu)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	require_sys(sched_setaffinity(0, sizeof(set), &set));
+}
+
+/* Each millisecond, before all that is not urgent; how long after that it is done is measured. */
+static _Noreturn void stand_by(void)
+{
+	struct sched_param first = { .sched_priority = 1 };
+	struct rc_pair pair;
+	struct timespec at;
+	int64_t due, took;
+
+	name_ends_from_environment();
+	open_ends();
+	pair_open(&pair, &default_plan);
+	require_sys(sched_setscheduler(0, SCHED_FIFO, &first));
+	for (due = now_ns();; due += NS_PER_MS) {
+		at = (struct timespec){ .tv_sec = due / NS_PER_S, .tv_nsec = due % NS_PER_S };
+		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
+		post_recv(&pair.b, 1, NULL);
+		send_one(&pair);
+		expect_wc(pair.b.rcq, 1, IBV_WC_SUCCESS, SOON_MS);
+		took = now_ns() - due;
+		if (took > bystander->worst_ns)
+			bystander->worst_ns = took;
+		bystander->rounds++;
+		if (took > NS_PER_MS)
+			due = now_ns();
+	}
+}
+
+/* Before the caller opens anything. */
+static void bystander_begin(void)
+{
+	run_on_cpu(sched_getcpu());
+	bystander = mmap(NULL, sizeof(*bystander), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+			 -1, 0);
+	require(bystander != MAP_FAILED, "mmap: %s", strerror(errno));
+	bystander->pid = fork();
+	require_sys(bystander->pid);
+	if (!bystander->pid) {
+		require_sys(prctl(PR_SET_PDEATHSIG, SIGKILL));
+		stand_by();
+	}
+}
+
+/* Goes on for some rounds of its. */
+static void bystander_goes_on(unsigned int rounds)
+{
+	int64_t deadline = now_ns() + SOON_MS * NS_PER_MS;
+	unsigned int end = bystander->rounds + rounds;
+
+	while ((int)(end - bystander->rounds) > 0) {
+		require(now_ns() < deadline && !waitpid(bystander->pid, NULL, WNOHANG),
+			"the bystander stands still");
+		usleep(1000);
+	}
+}
+
+static void bystander_end(void)
+{
+	require_sys(kill(bystander->pid, SIGKILL));
+	require_sys(waitpid(bystander->pid, NULL, 0));
+}
+
+/* A large queue, full but for one, with receives numbered from 0 on. */
+static uint32_t set_up_large(unsigned int count, uint32_t max_wr)
+{
+	uint32_t room;
+
+	name_ends_from_environment();
+	open_ends();
+	srq = try_create(max_wr, MANY_SGES, 0);
+	require(srq, "ibv_create_srq: %s", strerror(errno));
+	plan = default_plan;
+	plan.srq = srq;
+	while (count--)
+		pair_open(&pairs[count], &plan);
+	room = query().max_wr;
+	post_many(0, room - 1);
+	return room;
+}
+
+static void expect_oldest(uint64_t from, uint64_t to)
+{
+	for (; from < to; from++) {
+		send_one(&pairs[0]);
+		expect_wc(pairs[0].b.rcq, from, IBV_WC_SUCCESS, SOON_MS);
+	}
+}
+
+/* So many receives can be posted, and no more: what was posted is there, once. */
+static void expect_room(uint32_t count)
+{
+	struct ibv_recv_wr wr = {}, *bad;
+
+	post_many(1000000, 1000000 + count);
+	require(ibv_post_srq_recv(srq, &wr, &bad) == ENOMEM, "some of what was posted is not there");
+}
+
+static int64_t lesser(int64_t one, int64_t other)
+{
+	return one < other ? one : other;
+}
+
+/* How long the bystander waits beside who only computes for as long. */
+static int64_t beside_computing(int64_t ns)
+{
+	int64_t end = now_ns() + ns;
+	static uint8_t bytes[65536];
+
+	bystander->worst_ns = 0;
+	while (now_ns() < end)
+		memset(bytes, end++, sizeof(bytes));
+	bystander_goes_on(2);
+	return bystander->worst_ns;
+}
+
+static void resized_disturbs_nobody(void)
+{
+	int64_t resizing = INT64_MAX, computing = INT64_MAX, took;
+	unsigned int i;
+	uint32_t room;
+
+	bystander_begin();
+	room = set_up_large(1, LARGE - 1);
+	for (i = 0; i < ATTEMPTS; i++) {
+		bystander_goes_on(5);
+		bystander->worst_ns = 0;
+		took = now_ns();
+		require_ok(set_size(i % 2 ? room : room + 1));
+		took = now_ns() - took;
+		bystander_goes_on(2);
+		resizing = lesser(resizing, bystander->worst_ns);
+		computing = lesser(computing, beside_computing(took));
+		note("resized in %lld ms; so far the bystander waited for %lld us, and %lld us else",
+		     (long long)(took / NS_PER_MS), (long long)(resizing / 1000),
+		     (long long)(computing / 1000));
+		expect_oldest(10 * i, 10 * (i + 1));
+	}
+	bystander_end();
+	expect_room(query().max_wr - (room - 1) + 10 * i);
+	require(resizing < STALL_NS || resizing < 2 * computing, "nobody else had the CPU for %lld ms",
+		(long long)(resizing / NS_PER_MS));
+}
+
+static _Atomic uint64_t taken;
+static _Atomic bool all_taken;
+
+/* Takes one receive after the other, each by another queue pair; each is the oldest. */
+static void *take_all(void *count)
+{
+	uint64_t i;
+
+	for (i = 0; i < (uintptr_t)count; i++) {
+		struct rc_pair *pair = &pairs[i % PAIRS];
+
+		send_one(pair);
+		expect_wc(pair->b.rcq, i, IBV_WC_SUCCESS, SOON_MS);
+		taken = i + 1;
+	}
+	all_taken = true;
+	return NULL;
+}
+
+/* Receives are taken all the time, and posted between the changes of size. */
+static void resized_under_traffic(void)
+{
+	static const uint32_t sizes[] = { 6000, 4200, 9000, 4095 };
+	uint64_t posted, count = 5000;
+	unsigned int resized = 0;
+	pthread_t thread;
+
+	posted = set_up_large(PAIRS, 4000) - 1;
+	require_ok(pthread_create(&thread, NULL, take_all, (void *)(uintptr_t)count));
+	while (!all_taken) {
+		uint64_t before = taken;
+
+		require_ok(set_size(sizes[resized++ % ARRAY_SIZE(sizes)]));
+		for (; posted < before + 4000; posted++)
+			post(posted, NULL);
+	}
+	require_ok(pthread_join(thread, NULL));
+	note("%u times while %llu were taken", resized, (unsigned long long)taken);
+	require(resized >= 5, "only %u times", resized);
+	expect_room(query().max_wr - (posted - taken));
+	expect_oldest(taken, posted);
+}
+
+static void killed_while_resized(void)
+{
+	int64_t begin, took;
+	unsigned int round;
+	pid_t child;
+	int go[2];
+	char byte;
+
+	for (round = 0; round < 6; round++) {
+		require_sys(pipe(go));
+		child = fork();
+		require_sys(child);
+		if (!child) {
+			uint32_t room = set_up_large(1, LARGE / 4 - 1);
+
+			require_sys(prctl(PR_SET_PDEATHSIG, SIGKILL));
+			require(write(go[1], "", 1) == 1, "write: %s", strerror(errno));
+			for (;;) {
+				require_ok(set_size(room + 1));
+				require_ok(set_size(room));
+			}
+		}
+		close(go[1]);
+		require(read(go[0], &byte, 1) == 1, "the child died");
+		close(go[0]);
+		usleep(1000 * (1 + 7 * round));
+		begin = now_ns();
+		require_sys(kill(child, SIGKILL));
+		require_sys(waitpid(child, NULL, 0));
+		took = now_ns() - begin;
+		note("gone after %lld ms", (long long)(took / NS_PER_MS));
+		require(took < 2 * NS_PER_S * time_scale(), "that is too long");
+	}
+}
+
 static const struct test tests[] = {
 	{ "in_order_for_all", in_order_for_all },
 	{ "goes_round", goes_round },
@@ -277,6 +537,9 @@ static const struct test tests[] = {
 	{ "bad_sizes", bad_sizes },
 	{ "error_leaves_the_rest", error_leaves_the_rest },
 	{ "memory_of_another_domain", memory_of_another_domain },
+	{ "resized_disturbs_nobody", resized_disturbs_nobody },
+	{ "resized_under_traffic", resized_under_traffic },
+	{ "killed_while_resized", killed_while_resized },
 };
 
 int main(int argc, char **argv)
