@@ -50,6 +50,13 @@ impl Hold {
             Err(ENODEV)
         }
     }
+
+    /// One more, for who wants to have one beyond the life of what owns this one. Any context.
+    pub(crate) fn another(&self) -> Self {
+        // INVARIANT: Counted here. `Unload` has not seen the end, as this one is counted.
+        HOLDS.fetch_add(1, Full);
+        Self(())
+    }
 }
 
 impl Drop for Hold {
@@ -140,7 +147,9 @@ impl Drop for Unload {
 
         // The last holder gave its hold back in a function of this module, and may have been
         // preempted before it returned. Every task leaves such a function before it next sleeps of
-        // its own accord, which is what tasks RCU waits for.
+        // its own accord, which is what tasks RCU waits for. Under PREEMPT_RT, to wait for a spinlock
+        // is to sleep in that sense, and freeing memory takes spinlocks: so what runs by itself, as work
+        // items do, gives its hold back after all that.
         //
         // SAFETY: Process context, as above.
         unsafe { rdma_bindings::wait_for_rcu_tasks() };

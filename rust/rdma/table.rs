@@ -110,11 +110,16 @@ impl<T: Send + Sync + 'static> Entry<T> {
         let Self {
             object,
             leaving,
-            _hold,
+            _hold: hold,
             ..
         } = KBox::into_inner(entry);
         drop(object);
         leaving.left();
+        // Whoever waits for `leaving` may go on, but not beyond the hold: the text is there until it is
+        // given back, after which nothing is done that might wait. Variables would be dropped the other
+        // way round.
+        drop(leaving);
+        drop(hold);
     }
 }
 

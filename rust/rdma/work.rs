@@ -233,6 +233,8 @@ impl<T: Send + 'static> WorkItem for Item<T> {
     type Pointer = Pin<KBox<Self>>;
 
     fn run(this: Self::Pointer) {
+        // Given back after the memory of the item, too, is freed.
+        let _hold = this._hold.another();
         drop(this);
     }
 }
