@@ -12,9 +12,15 @@ use rdma::share::Share;
 use rdma::sync::Marked;
 use rdma::work::{Flags, Queue};
 
+use crate::groups::MAX_ATTACHED_OF_ONE;
+use crate::table::AH_NUMBERS;
+
 /// Bytes of packets, with all that the kernel keeps for them, that wait for the memory of one process:
 /// several queues full of the largest.
 const MOST_HELD_BYTES: usize = 16 << 20;
+
+/// Address handles of one process, of all that there are. Mostly its memory is at an end before.
+const MAX_AHS: usize = (*AH_NUMBERS.end() as usize + 1) / 8;
 
 /// Workers that sleep for one process, for memory that has to be paged in. As many disks' worth of
 /// requests at a time; what is more waits in line, behind what is the process's own.
@@ -25,6 +31,10 @@ const PAGING_WORKERS: u16 = 8;
 /// It owns the process's shares of what others need, too. Whoever uses some of a share holds the
 /// context, which may so outlive the core's. The kernel as a user has none, and is not bounded.
 pub(crate) struct Context {
+    /// Address handles.
+    pub(crate) ahs: Arc<Share>,
+    /// Queue pairs in multicast groups; one for each group that it is in.
+    pub(crate) attached: Arc<Share>,
     /// Bytes of packets that wait for memory of the process.
     pub(crate) held_bytes: Arc<Share>,
     /// Where its memory is paged in, and written back to persistence. It is there once the process has
@@ -41,6 +51,8 @@ impl Context {
     /// `ENOMEM`.
     fn new() -> Result<Arc<Self>> {
         let context = Self {
+            ahs: Share::new(MAX_AHS)?,
+            attached: Share::new(MAX_ATTACHED_OF_ONE as usize)?,
             held_bytes: Share::new(MOST_HELD_BYTES)?,
             paging: SetOnce::new(),
             is_closed: Atomic::new(false),

@@ -11,10 +11,11 @@
 //!   rx      schedule
 //!   qp      service
 //!   host
-//!   ah  cq  queue  settings  srq
-//!   tx  memory  fast  window
-//!   device  groups  stats  table
+//!   ah  cq  settings  srq
+//!   queue  tx  memory  fast  window
+//!   device  stats
 //!   context
+//!   groups  table
 //! ```
 
 #![forbid(unsafe_code)]

@@ -7,62 +7,157 @@ use core::cmp::Ordering;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::kvec::InsertError;
 use kernel::prelude::*;
-use kernel::sync::{new_mutex, Mutex};
+use kernel::sync::atomic::Atomic;
+use kernel::sync::{new_mutex, Arc, Mutex};
 use rdma::net::{Membership, NetDevice};
-use rdma::sync::BhSpinLock;
+use rdma::share::{Charge, Share};
+use rdma::slots::Slots;
+use rdma::sync::{BhSpinLock, Marked};
 use roce::num::Qpn;
 
 /// Groups of one device.
-pub(crate) const MAX_GROUPS: u32 = 8192;
+pub(crate) const MAX_GROUPS: u32 = 16384;
 /// Queue pairs of one group.
-pub(crate) const MAX_MEMBERS: u32 = 64;
+pub(crate) const MAX_MEMBERS: u32 = 256;
 /// Members of all groups together.
 pub(crate) const MAX_ATTACHED: u32 = MAX_GROUPS * MAX_MEMBERS;
+/// Members of all groups that one process may have: so many groups it may fill up, of which others
+/// have as many left.
+pub(crate) const MAX_ATTACHED_OF_ONE: u32 = MAX_GROUPS / 8;
+/// Members of one group that are one process's.
+const MAX_MEMBERS_OF_ONE: usize = MAX_MEMBERS as usize / 4;
+/// Members that a new group has room for.
+const FIRST_ROOM: usize = 4;
 
-/// The queue pairs of a group, by number: the core destroys none that is attached.
-#[derive(Clone, Copy)]
-pub(crate) struct Members {
-    qpns: [Qpn; MAX_MEMBERS as usize],
-    count: usize,
+/// The number of a member, or 0, which none has.
+struct Place(Atomic<u32>);
+
+impl Default for Place {
+    fn default() -> Self {
+        Self(Atomic::new(0))
+    }
 }
 
+/// The queue pairs of a group, by number: the core destroys none that is attached.
+///
+/// They are not copied for each packet: members come and go in place.
+#[derive(Clone)]
+pub(crate) struct Members(Arc<Slots<Place>>);
+
 impl Members {
-    fn new(qpn: Qpn) -> Self {
-        Self {
-            qpns: [qpn; MAX_MEMBERS as usize],
-            count: 1,
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Qpn> + '_ {
+        let numbers = self.0.iter().map(|place| place.0.read_once());
+        numbers.filter(|qpn| *qpn != 0).map(Qpn::new)
+    }
+}
+
+/// What a member takes of its process's share.
+struct Stake {
+    share: Arc<Share>,
+    _charge: Charge,
+}
+
+impl Stake {
+    fn new(share: &Arc<Share>) -> Result<Self> {
+        Ok(Self {
+            share: share.clone(),
+            _charge: share.take(1)?,
+        })
+    }
+
+    fn is_of(&self, share: &Arc<Share>) -> bool {
+        Arc::ptr_eq(&self.share, share)
+    }
+}
+
+/// Room for members: places, and what the member in each takes, if it is of a process.
+struct Room {
+    places: Members,
+    stakes: Slots<Option<Stake>>,
+}
+
+impl Room {
+    /// Room for `count` members. May sleep.
+    fn new(count: usize) -> Result<Self> {
+        Ok(Self {
+            places: Members(Arc::new(
+                Slots::new(count, GFP_KERNEL_ACCOUNT)?,
+                GFP_KERNEL_ACCOUNT,
+            )?),
+            stakes: Slots::new(count, GFP_KERNEL_ACCOUNT)?,
+        })
+    }
+
+    fn len(&self) -> usize {
+        self.stakes.len()
+    }
+
+    fn places(&mut self) -> impl Iterator<Item = (&Place, &mut Option<Stake>)> {
+        self.places.0.iter().zip(self.stakes.iter_mut())
+    }
+
+    /// The place of `qpn`, or with 0 a free one.
+    fn find(&mut self, qpn: u32) -> Option<(&Place, &mut Option<Stake>)> {
+        self.places().find(|(place, _)| place.0.read_once() == qpn)
+    }
+
+    /// Takes in those of `old`, which has less room.
+    fn take_over(&mut self, old: &mut Self) {
+        for ((to, to_stake), (from, from_stake)) in self.places().zip(old.places()) {
+            to.0.write_once(from.0.read_once());
+            *to_stake = from_stake.take();
         }
-    }
-
-    pub(crate) fn as_slice(&self) -> &[Qpn] {
-        self.qpns.get(..self.count).unwrap_or(&[])
-    }
-
-    fn add(&mut self, qpn: Qpn) -> Result {
-        if self.as_slice().contains(&qpn) {
-            return Err(EEXIST);
-        }
-        *self.qpns.get_mut(self.count).ok_or(ENOMEM)? = qpn;
-        self.count = self.count.saturating_add(1);
-        Ok(())
-    }
-
-    /// The last one takes the place of the one that goes.
-    fn remove(&mut self, qpn: Qpn) -> Result {
-        let members = self.qpns.get_mut(..self.count).ok_or(EINVAL)?;
-        let last = *members.last().ok_or(EINVAL)?;
-        let member = members.iter_mut().find(|member| **member == qpn);
-        *member.ok_or(EINVAL)? = last;
-        self.count = self.count.saturating_sub(1);
-        Ok(())
     }
 }
 
 /// A group with at least one member.
 struct Group {
     mgid: [u8; 16],
-    members: Members,
+    room: Room,
     _membership: Membership,
+}
+
+impl Group {
+    fn count(&self) -> usize {
+        number_of(self.room.places.iter())
+    }
+
+    /// Returns the room that is needed for `qpn` to become a member of the process with `share`: as
+    /// much as there is or more.
+    fn room_for(&self, qpn: Qpn, share: Option<&Arc<Share>>) -> Result<usize> {
+        if self.room.places.iter().any(|member| member == qpn) {
+            return Err(EEXIST);
+        }
+        if let Some(share) = share {
+            let stakes = self.room.stakes.iter().flatten();
+            if number_of(stakes.filter(|stake| stake.is_of(share))) >= MAX_MEMBERS_OF_ONE {
+                return Err(ENOMEM);
+            }
+        }
+        let room = self.room.len();
+        match self.count() {
+            count if count < room => Ok(room),
+            count if count < MAX_MEMBERS as usize => {
+                Ok(room.saturating_mul(2).min(MAX_MEMBERS as usize))
+            }
+            _ => Err(ENOMEM),
+        }
+    }
+
+    /// Adds a member, for whom there is room.
+    fn add(&mut self, qpn: Qpn, stake: Option<Stake>) -> Result {
+        let (place, its_stake) = self.room.find(0).ok_or(ENOMEM)?;
+        *its_stake = stake;
+        place.0.write_once(qpn.get());
+        Ok(())
+    }
+
+    fn remove(&mut self, qpn: Qpn) -> Result {
+        let (place, its_stake) = self.room.find(qpn.get()).ok_or(EINVAL)?;
+        place.0.write_once(0);
+        *its_stake = None;
+        Ok(())
+    }
 }
 
 /// The groups of a device.
@@ -89,30 +184,43 @@ impl Groups {
     pub(crate) fn members(&self, mgid: [u8; 16]) -> Option<Members> {
         let groups = self.groups.lock();
         let index = find(&groups, mgid).ok()?;
-        Some(groups.get(index)?.members)
+        Some(groups.get(index)?.room.places.clone())
     }
 
-    /// Has the queue pair `qpn` get what is sent to `mgid`. The first one has `netdev` join the
-    /// group. Sleeps, and takes the RTNL.
+    /// Has the queue pair `qpn` get what is sent to `mgid`, for a process with `share` or for the kernel.
+    /// The first one has `netdev` join the group. Sleeps, and takes the RTNL.
     ///
     /// # Errors
     ///
     /// Those of [`Membership::join`]; `EEXIST` if it does already; `ENOMEM`, also if there are too
-    /// many groups or members.
-    pub(crate) fn attach(&self, netdev: &NetDevice, mgid: [u8; 16], qpn: Qpn) -> Result {
+    /// many groups or members, or too many of them are the process's.
+    pub(crate) fn attach(
+        &self,
+        netdev: &NetDevice,
+        mgid: [u8; 16],
+        qpn: Qpn,
+        share: Option<&Arc<Share>>,
+    ) -> Result {
         let _change = self.change.lock();
-        if let Some(added) = self.edit(mgid, |members| members.add(qpn)) {
-            return added;
+        let room = self.edit(mgid, |group| group.room_for(qpn, share));
+        let stake = share.map(Stake::new).transpose();
+        if let Some(room) = room {
+            self.widen(mgid, room?)?;
+            let stake = stake?;
+            let added = self.edit(mgid, |group| group.add(qpn, stake));
+            return added.unwrap_or(Err(ENOMEM));
         }
+        let stake = stake?;
         self.make_room()?;
-        let group = KBox::new(
+        let mut group = KBox::new(
             Group {
                 mgid,
-                members: Members::new(qpn),
+                room: Room::new(FIRST_ROOM)?,
                 _membership: Membership::join(netdev, mgid)?,
             },
             GFP_KERNEL_ACCOUNT,
         )?;
+        group.add(qpn, stake)?;
         match self.insert(group) {
             Ok(()) => Ok(()),
             // Not to be: there is room, and nobody else changes the groups now.
@@ -121,6 +229,20 @@ impl Groups {
                 Err(ENOMEM)
             }
         }
+    }
+
+    /// Gives a group room for as many members, if it has not. Nobody else changes it now. May sleep.
+    fn widen(&self, mgid: [u8; 16], room: usize) -> Result {
+        if self.edit(mgid, |group| group.room.len() >= room) != Some(false) {
+            return Ok(());
+        }
+        let mut wider = Room::new(room)?;
+        let old = self.edit(mgid, |group| {
+            wider.take_over(&mut group.room);
+            core::mem::replace(&mut group.room, wider)
+        });
+        drop(old);
+        Ok(())
     }
 
     /// Undoes [`attach`](Self::attach). The last one has the netdev leave the group: sleeps, and
@@ -132,17 +254,17 @@ impl Groups {
     // Rules: MCG-4
     pub(crate) fn detach(&self, mgid: [u8; 16], qpn: Qpn) -> Result {
         let _change = self.change.lock();
-        self.edit(mgid, |members| members.remove(qpn))
-            .ok_or(EINVAL)??;
+        self.edit(mgid, |group| group.remove(qpn)).ok_or(EINVAL)??;
         let empty = self.take_empty(mgid);
         drop(empty);
         Ok(())
     }
 
-    fn edit(&self, mgid: [u8; 16], f: impl FnOnce(&mut Members) -> Result) -> Option<Result> {
+    /// Runs `f` on the group, if there is one.
+    fn edit<R>(&self, mgid: [u8; 16], f: impl FnOnce(&mut Group) -> R) -> Option<R> {
         let mut groups = self.groups.lock();
         let index = find(&groups, mgid).ok()?;
-        Some(f(&mut groups.get_mut(index)?.members))
+        Some(f(&mut *groups.get_mut(index)?))
     }
 
     /// Makes room for one more group.
@@ -187,11 +309,16 @@ impl Groups {
     fn take_empty(&self, mgid: [u8; 16]) -> Option<KBox<Group>> {
         let mut groups = self.groups.lock();
         let index = find(&groups, mgid).ok()?;
-        if groups.get(index)?.members.count > 0 {
+        if groups.get(index)?.count() > 0 {
             return None;
         }
         groups.remove(index).ok()
     }
+}
+
+/// How many there are. The standard library's way of counting can panic.
+fn number_of<T>(items: impl Iterator<Item = T>) -> usize {
+    items.fold(0, |count: usize, _| count.saturating_add(1))
 }
 
 /// Where the group is, or else would be. The search of the standard library can panic.

@@ -290,7 +290,7 @@ impl<'a> Arrival<'a> {
         let members = self.device.groups.members(self.ends.ours);
         let members = members.ok_or(Counter::UnknownQp)?;
         check_icrc(datagram, first)?;
-        for qpn in members.as_slice() {
+        for qpn in members.iter() {
             let Some(qp) = self.device.qps.get(qpn.get(), datagram.context()) else {
                 continue;
             };

@@ -19,7 +19,7 @@ pub(crate) const MR_INDICES: RangeInclusive<u32> = 1..=0x7_ffff;
 pub(crate) const LOCAL_DMA_LKEY: Lkey = Lkey(1);
 
 /// Numbers of address handles that are given out; 0 says that there is none.
-pub(crate) const AH_NUMBERS: RangeInclusive<u32> = 1..=0x7fff;
+pub(crate) const AH_NUMBERS: RangeInclusive<u32> = 1..=0xff_ffff;
 
 /// Numbers of counters that are given out; 0 says that there is none.
 pub(crate) const COUNTER_NUMBERS: RangeInclusive<u32> = 1..=0x7fff_ffff;

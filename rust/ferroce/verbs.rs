@@ -162,7 +162,8 @@ impl Operations for Verbs {
     }
 
     fn attach_mcast(qp: &IbQp<Self>, mgid: [u8; 16]) -> Result {
-        qp.attach(mgid)
+        let context = qp.pd().and_then(IbPd::ucontext);
+        qp.attach(mgid, context.map(|context| &context.attached))
     }
 
     fn detach_mcast(qp: &IbQp<Self>, mgid: [u8; 16]) -> Result {

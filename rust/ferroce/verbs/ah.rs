@@ -8,6 +8,7 @@ use kernel::sync::Arc;
 use rdma::ah::{udp_sport, AhAttr, AhInfo};
 use rdma::net::{Flow, Path};
 use rdma::object::Pd as IbPd;
+use rdma::share::Charge;
 use rdma::sync::IrqSpinLock;
 use rdma::udata::Udata;
 use roce::abi::AddressVector;
@@ -30,6 +31,7 @@ pub(crate) enum Handle {
 /// What a process sends by.
 pub(crate) struct Numbered {
     number: u32,
+    _charge: Option<Charge>,
     device: Arc<Device>,
     ah: Arc<Ah>,
 }
@@ -48,7 +50,7 @@ pub(crate) struct Address {
 /// # Errors
 ///
 /// Those of [`AhAttr::resolve`] and [`Path::new`], and `EBUSY` if all numbers are in use, for a
-/// process; `ENOMEM`.
+/// process; `ENOMEM`, also if it has too many.
 pub(super) fn create(pd: &IbPd<Verbs>, attr: &AhAttr<'_>, udata: &mut Udata<'_>) -> Result<Handle> {
     const RESPONSE_BYTES: usize = 8;
 
@@ -60,6 +62,8 @@ pub(super) fn create(pd: &IbPd<Verbs>, attr: &AhAttr<'_>, udata: &mut Udata<'_>)
         return Ok(Handle::Kernel(KBox::pin_init(address, GFP_ATOMIC)?));
     }
     let device = Arc::clone(pd.device().data());
+    let context = pd.ucontext();
+    let charge = context.map(|context| context.ahs.take(1)).transpose()?;
     let place = device.ahs.reserve(AH_NUMBERS)?;
     let number = place.id();
     let ah = Arc::pin_init(Ah::new(**pd, way(attr, number)?), GFP_KERNEL_ACCOUNT)?;
@@ -72,6 +76,7 @@ pub(super) fn create(pd: &IbPd<Verbs>, attr: &AhAttr<'_>, udata: &mut Udata<'_>)
     place.publish(ah.clone())?;
     Ok(Handle::Process(Numbered {
         number,
+        _charge: charge,
         device: device.clone(),
         ah,
     }))

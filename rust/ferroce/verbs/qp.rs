@@ -14,6 +14,7 @@ use rdma::ops::NewQp;
 use rdma::post::{RecvList, SendList};
 use rdma::qp::{QpAttr, QpCaps, QpInfo, QpInit};
 use rdma::ring::SharedRing;
+use rdma::share::Share;
 use rdma::slots::Slots;
 use rdma::sync::{IrqSpinLock, Marked};
 use rdma::timer::TimerGuard;
@@ -626,20 +627,20 @@ impl Handle {
         &self.qp
     }
 
-    /// Has it get what is sent to a multicast group.
+    /// Has it get what is sent to a multicast group, for a process if there is a share.
     ///
     /// # Errors
     ///
     /// `EINVAL` if it is not for datagrams; `ENODEV` if the netdev is gone; those of
     /// [`Groups::attach`](crate::groups::Groups::attach).
     // Rules: MCG-5
-    pub(super) fn attach(&self, mgid: [u8; 16]) -> Result {
+    pub(super) fn attach(&self, mgid: [u8; 16], share: Option<&Arc<Share>>) -> Result {
         let fixed = &self.qp.fixed;
         if fixed.service != Service::Datagram {
             return Err(EINVAL);
         }
         let netdev = fixed.device.netdev()?;
-        fixed.device.groups.attach(&netdev, mgid, fixed.qpn)
+        fixed.device.groups.attach(&netdev, mgid, fixed.qpn, share)
     }
 
     /// Undoes [`attach`](Self::attach).
