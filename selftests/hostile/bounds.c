@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What one process can hold up, or take from others: queues so large that to move them takes a
- * while.
+ * while, and all that it can get of what there is for all.
  */
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -13,6 +14,7 @@
 
 #include "raw.h"
 #include "rc.h"
+#include "ud.h"
 
 static void set_up(void)
 {
@@ -216,10 +218,173 @@ static void cq_moves_under_traffic(void)
 	expect_all_in_order();
 }
 
+/* ---- one takes all that it can get ------------------------------------- */
+
+/*
+ * Has another process take all that it gets, by a function that returns how much that is.  It has that
+ * until it is killed.
+ */
+static pid_t begin_taking(unsigned int (*take)(void), unsigned int *taken)
+{
+	int ends_of_pipe[2];
+	pid_t child;
+
+	require_sys(pipe(ends_of_pipe));
+	child = fork();
+	require_sys(child);
+	if (!child) {
+		unsigned int count;
+
+		set_up();
+		count = take();
+		if (write(ends_of_pipe[1], &count, sizeof(count)) != sizeof(count))
+			_exit(1);
+		pause();
+		_exit(1);
+	}
+	close(ends_of_pipe[1]);
+	require(read(ends_of_pipe[0], taken, sizeof(*taken)) == sizeof(*taken), "the other one failed");
+	close(ends_of_pipe[0]);
+	set_up();
+	return child;
+}
+
+static void end_taking(pid_t child)
+{
+	int status;
+
+	require_sys(kill(child, SIGKILL));
+	require_sys(waitpid(child, &status, 0));
+	require(WIFSIGNALED(status), "status %d", status);
+}
+
+/* The smallest queue pair that can be in a group. */
+static struct ibv_qp *create_member(void)
+{
+	const struct ibv_qp_cap cap = { 1, 1, 1, 1, 0 };
+	struct rc ud;
+
+	ud_create(&ud, &ends[1], &cap, 1);
+	return ud.qp;
+}
+
+static int attach(struct ibv_qp *qp, uint16_t number)
+{
+	union ibv_gid gid = { .raw = { 0xff, 0x0e, [12] = 0xfe, [13] = 0, number >> 8, number & 0xff } };
+
+	return ibv_attach_mcast(qp, &gid, 0);
+}
+
+static unsigned int take_groups(void)
+{
+	struct ibv_qp *qp = create_member();
+	unsigned int count = 0;
+	int err;
+
+	while (!(err = attach(qp, count)))
+		count++;
+	require(err == ENOMEM, "%u groups: %s", count, strerror(err));
+	return count;
+}
+
+static void groups_are_left(void)
+{
+	unsigned int taken, i;
+	struct ibv_qp *qp;
+	pid_t other;
+
+	other = begin_taking(take_groups, &taken);
+	require((int)taken >= 1024 && (int)taken <= ends[1].attr.max_mcast_grp / 4, "%u of %d groups", taken,
+		ends[1].attr.max_mcast_grp);
+	qp = create_member();
+	for (i = 0; i < 300; i++)
+		require_ok(attach(qp, taken + i));
+	/* Also of those that the other one has. */
+	require_ok(attach(qp, 0));
+	end_taking(other);
+	/* Nothing of what it had is missing now. */
+	other = begin_taking(take_groups, &i);
+	require(i == taken, "%u groups, and not %u", i, taken);
+	end_taking(other);
+}
+
+static unsigned int take_memberships(void)
+{
+	unsigned int count = 0;
+	int err;
+
+	while (!(err = attach(create_member(), 0)))
+		count++;
+	require(err == ENOMEM, "%u members: %s", count, strerror(err));
+	return count;
+}
+
+static void memberships_are_left(void)
+{
+	unsigned int taken, i;
+	pid_t other;
+
+	other = begin_taking(take_memberships, &taken);
+	require((int)taken >= 56 && (int)taken <= ends[1].attr.max_mcast_qp_attach / 2, "%u of %d members",
+		taken, ends[1].attr.max_mcast_qp_attach);
+	for (i = 0; i < 56; i++)
+		require_ok(attach(create_member(), 0));
+	end_taking(other);
+}
+
+static int create_ah(void)
+{
+	struct {
+		struct ib_uverbs_cmd_hdr header;
+		struct ib_uverbs_create_ah body;
+	} cmd = { .body = { .pd_handle = ends[0].pd->handle } };
+	struct {
+		struct ib_uverbs_create_ah_resp core;
+		uint32_t number, reserved;
+	} response;
+	struct ib_uverbs_ah_attr *attr = &cmd.body.attr;
+
+	attr->is_global = 1;
+	attr->port_num = PORT;
+	attr->grh.sgid_index = ends[0].gid_index;
+	attr->grh.hop_limit = 1;
+	memcpy(attr->grh.dgid, &ends[1].gid, 16);
+	return uverbs_command(ends[0].context->cmd_fd, IB_USER_VERBS_CMD_CREATE_AH, &cmd, sizeof(cmd),
+			      &response, sizeof(response));
+}
+
+/* More than there once were for all. */
+#define AHS 33000
+
+static unsigned int take_ahs(void)
+{
+	unsigned int count;
+
+	for (count = 0; count < AHS; count++)
+		if (create_ah())
+			break;
+	return count;
+}
+
+static void address_handles_are_left(void)
+{
+	unsigned int taken, i;
+	pid_t other;
+
+	other = begin_taking(take_ahs, &taken);
+	for (i = 0; i < 100; i++)
+		require_ok(create_ah());
+	note("the other one has %u of %d", taken, ends[0].attr.max_ah);
+	end_taking(other);
+}
+
 static const struct test tests[] = {
 	{ "resize_holds_nobody", resize_holds_nobody },
 	{ "srq_moves_under_traffic", srq_moves_under_traffic },
 	{ "cq_moves_under_traffic", cq_moves_under_traffic },
+	{ "groups_are_left", groups_are_left },
+	{ "memberships_are_left", memberships_are_left },
+	{ "address_handles_are_left", address_handles_are_left },
 };
 
 int main(int argc, char **argv)
