@@ -7,34 +7,120 @@ use core::ops::Deref;
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
 use kernel::sync::atomic::Atomic;
-use kernel::sync::{Arc, SetOnce};
-use rdma::share::Share;
+use kernel::sync::{new_mutex, Arc, Mutex, SetOnce};
+use kernel::task::Kuid;
+use rdma::share::{Charge, Share};
 use rdma::sync::Marked;
 use rdma::work::{Flags, Queue};
 
-use crate::groups::MAX_ATTACHED_OF_ONE;
 use crate::table::AH_NUMBERS;
 
 /// Bytes of packets, with all that the kernel keeps for them, that wait for the memory of one process:
 /// several queues full of the largest.
 const MOST_HELD_BYTES: usize = 16 << 20;
 
-/// Address handles of one process, of all that there are. Mostly its memory is at an end before.
+/// Members of multicast groups that are of one context.
+pub(crate) const MAX_ATTACHED: usize = 2048;
+
+/// Address handles of one context, of all that there are. Mostly its memory is at an end before.
 const MAX_AHS: usize = (*AH_NUMBERS.end() as usize + 1) / 8;
 
 /// Workers that sleep for one process, for memory that has to be paged in. As many disks' worth of
 /// requests at a time; what is more waits in line, behind what is the process's own.
 const PAGING_WORKERS: u16 = 8;
 
+/// What one of those may have of what there is a number of for all.
+struct Numbers {
+    /// Address handles.
+    ahs: Arc<Share>,
+    /// Queue pairs in multicast groups; one for each group that it is in.
+    attached: Arc<Share>,
+}
+
+impl Numbers {
+    /// As many as one context may have, as many times. May sleep.
+    fn new(times: usize) -> Result<Self> {
+        Ok(Self {
+            ahs: Share::new(MAX_AHS.saturating_mul(times))?,
+            attached: Share::new(MAX_ATTACHED.saturating_mul(times))?,
+        })
+    }
+}
+
+/// How many times as much as one context all those of a user may have: half of what there is.
+const CONTEXTS_OF_A_USER: usize = 4;
+
+/// Who has opened a device, however often: else a process had as many shares as it has files.
+struct User {
+    euid: Kuid,
+    contexts: usize,
+    numbers: Arc<Numbers>,
+}
+
+/// All that have opened a device.
+#[pin_data]
+pub(crate) struct Users {
+    #[pin]
+    users: Mutex<KVVec<User>>,
+}
+
+impl Users {
+    /// Nobody. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        let users = pin_init!(Self {
+            users <- new_mutex!(KVVec::new(), "ferroce::Users::users"),
+        });
+        Arc::pin_init(users, GFP_KERNEL)
+    }
+
+    /// Counts one more context of `euid`, until [`leave`](Self::leave). Returns what the user has.
+    fn enter(&self, euid: Kuid) -> Result<Arc<Numbers>> {
+        let mut users = self.users.lock();
+        if let Some(user) = users.iter_mut().find(|user| user.euid == euid) {
+            user.contexts = user.contexts.saturating_add(1);
+            return Ok(user.numbers.clone());
+        }
+        let numbers = Arc::new(Numbers::new(CONTEXTS_OF_A_USER)?, GFP_KERNEL_ACCOUNT)?;
+        let user = User {
+            euid,
+            contexts: 1,
+            numbers: numbers.clone(),
+        };
+        // To grow in place can panic, as the kernel's vectors have it.
+        let mut more = KVVec::with_capacity(users.len().saturating_add(1), GFP_KERNEL_ACCOUNT)?;
+        for user in users.drain_all() {
+            let _ = more.push_within_capacity(user);
+        }
+        let _ = more.push_within_capacity(user);
+        *users = more;
+        Ok(numbers)
+    }
+
+    fn leave(&self, euid: Kuid) {
+        let mut users = self.users.lock();
+        let mut numbered = users.iter_mut().enumerate();
+        let Some((index, user)) = numbered.find(|(_, user)| user.euid == euid) else {
+            return;
+        };
+        user.contexts = user.contexts.saturating_sub(1);
+        if user.contexts == 0 {
+            let _ = users.remove(index);
+        }
+    }
+}
+
 /// The context of a process that has opened a device.
 ///
 /// It owns the process's shares of what others need, too. Whoever uses some of a share holds the
 /// context, which may so outlive the core's. The kernel as a user has none, and is not bounded.
 pub(crate) struct Context {
-    /// Address handles.
-    pub(crate) ahs: Arc<Share>,
-    /// Queue pairs in multicast groups; one for each group that it is in.
-    pub(crate) attached: Arc<Share>,
+    numbers: Numbers,
+    /// What all contexts of its user have together.
+    of_user: Arc<Numbers>,
     /// Bytes of packets that wait for memory of the process.
     pub(crate) held_bytes: Arc<Share>,
     /// Where its memory is paged in, and written back to persistence. It is there once the process has
@@ -49,15 +135,40 @@ impl Context {
     /// # Errors
     ///
     /// `ENOMEM`.
-    fn new() -> Result<Arc<Self>> {
+    fn new(of_user: Arc<Numbers>) -> Result<Arc<Self>> {
         let context = Self {
-            ahs: Share::new(MAX_AHS)?,
-            attached: Share::new(MAX_ATTACHED_OF_ONE as usize)?,
+            numbers: Numbers::new(1)?,
+            of_user,
             held_bytes: Share::new(MOST_HELD_BYTES)?,
             paging: SetOnce::new(),
             is_closed: Atomic::new(false),
         };
         Ok(Arc::new(context, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// Counts one more address handle.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there are too many.
+    pub(crate) fn take_ah(&self) -> Result<[Charge; 2]> {
+        Ok([self.numbers.ahs.take(1)?, self.of_user.ahs.take(1)?])
+    }
+
+    /// Counts one more queue pair that is in a group.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there are too many.
+    pub(crate) fn attach(&self) -> Result<Attached> {
+        Ok(Attached {
+            of_context: self.numbers.attached.clone(),
+            of_user: self.of_user.attached.clone(),
+            _charges: [
+                self.numbers.attached.take(1)?,
+                self.of_user.attached.take(1)?,
+            ],
+        })
     }
 
     /// Makes a queue of work items that sleep for memory of the process, unless there is one. May sleep.
@@ -86,17 +197,47 @@ impl Context {
     }
 }
 
+/// What a queue pair that is in a group takes of its context's shares, and of its user's.
+pub(crate) struct Attached {
+    of_context: Arc<Share>,
+    of_user: Arc<Share>,
+    _charges: [Charge; 2],
+}
+
+impl Attached {
+    /// Whether it was of that context.
+    pub(crate) fn is_of(&self, context: &Context) -> bool {
+        Arc::ptr_eq(&self.of_context, &context.numbers.attached)
+    }
+
+    /// Whether it was of a context of the same user.
+    pub(crate) fn is_of_user_of(&self, context: &Context) -> bool {
+        Arc::ptr_eq(&self.of_user, &context.of_user.attached)
+    }
+}
+
 /// A context that a process has open. Dropping it closes the context.
-pub(crate) struct OpenContext(Arc<Context>);
+pub(crate) struct OpenContext {
+    context: Arc<Context>,
+    users: Arc<Users>,
+    euid: Kuid,
+}
 
 impl OpenContext {
-    /// A context that uses nothing. May sleep.
+    /// A context of the calling process, which is one of `users`, that uses nothing. May sleep.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new() -> Result<Self> {
-        Ok(Self(Context::new()?))
+    pub(crate) fn new(users: &Arc<Users>) -> Result<Self> {
+        let euid = Kuid::current_euid();
+        let of_user = users.enter(euid)?;
+        let context = Context::new(of_user).inspect_err(|_| users.leave(euid))?;
+        Ok(Self {
+            context,
+            users: users.clone(),
+            euid,
+        })
     }
 }
 
@@ -104,12 +245,13 @@ impl Deref for OpenContext {
     type Target = Arc<Context>;
 
     fn deref(&self) -> &Arc<Context> {
-        &self.0
+        &self.context
     }
 }
 
 impl Drop for OpenContext {
     fn drop(&mut self) {
-        self.0.is_closed.write_once(true);
+        self.context.is_closed.write_once(true);
+        self.users.leave(self.euid);
     }
 }

@@ -21,6 +21,7 @@ use roce::limits;
 use roce::num::Mtu;
 
 use crate::ah::Ah;
+use crate::context::Users;
 use crate::fast::{self, FastMr};
 use crate::groups::{Groups, MAX_ATTACHED, MAX_GROUPS, MAX_MEMBERS};
 use crate::inbox::Senders;
@@ -102,6 +103,8 @@ pub(crate) struct Device {
     pub(crate) kernel_memory: Arc<Mr>,
     #[pin]
     pub(crate) groups: Groups,
+    /// Who has opened it.
+    pub(crate) users: Arc<Users>,
     /// When to look at the queue pairs in ERR that are marked in `qps`.
     #[pin]
     pub(crate) sweep_timer: Timer<Self>,
@@ -143,6 +146,7 @@ impl Device {
                 fast_mrs <- IdTable::new(),
                 kernel_memory,
                 groups <- Groups::new(),
+                users: Users::new()?,
                 sweep_timer <- Timer::new(),
                 sweep <- new_work!("ferroce::Device::sweep"),
             }),

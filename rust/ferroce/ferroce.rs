@@ -13,9 +13,9 @@
 //!   host
 //!   ah  cq  settings  srq
 //!   queue  tx  memory  fast  window
-//!   device  stats
+//!   device  groups  stats
 //!   context
-//!   groups  table
+//!   table
 //! ```
 
 #![forbid(unsafe_code)]

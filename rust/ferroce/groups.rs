@@ -10,10 +10,11 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Atomic;
 use kernel::sync::{new_mutex, Arc, Mutex};
 use rdma::net::{Membership, NetDevice};
-use rdma::share::{Charge, Share};
 use rdma::slots::Slots;
 use rdma::sync::{BhSpinLock, Marked};
 use roce::num::Qpn;
+
+use crate::context::{self, Attached, Context};
 
 /// Groups of one device.
 pub(crate) const MAX_GROUPS: u32 = 16384;
@@ -21,11 +22,12 @@ pub(crate) const MAX_GROUPS: u32 = 16384;
 pub(crate) const MAX_MEMBERS: u32 = 256;
 /// Members of all groups together.
 pub(crate) const MAX_ATTACHED: u32 = MAX_GROUPS * MAX_MEMBERS;
-/// Members of all groups that one process may have: so many groups it may fill up, of which others
-/// have as many left.
-pub(crate) const MAX_ATTACHED_OF_ONE: u32 = MAX_GROUPS / 8;
-/// Members of one group that are one process's.
+// A context that fills groups up leaves seven eighths of them.
+const _: () = assert!(context::MAX_ATTACHED == MAX_GROUPS as usize / 8);
+/// Members of one group that are of one context.
 const MAX_MEMBERS_OF_ONE: usize = MAX_MEMBERS as usize / 4;
+/// The same, of all contexts of a user.
+const MAX_MEMBERS_OF_A_USER: usize = MAX_MEMBERS as usize / 2;
 /// Members that a new group has room for.
 const FIRST_ROOM: usize = 4;
 
@@ -51,29 +53,10 @@ impl Members {
     }
 }
 
-/// What a member takes of its process's share.
-struct Stake {
-    share: Arc<Share>,
-    _charge: Charge,
-}
-
-impl Stake {
-    fn new(share: &Arc<Share>) -> Result<Self> {
-        Ok(Self {
-            share: share.clone(),
-            _charge: share.take(1)?,
-        })
-    }
-
-    fn is_of(&self, share: &Arc<Share>) -> bool {
-        Arc::ptr_eq(&self.share, share)
-    }
-}
-
 /// Room for members: places, and what the member in each takes, if it is of a process.
 struct Room {
     places: Members,
-    stakes: Slots<Option<Stake>>,
+    stakes: Slots<Option<Attached>>,
 }
 
 impl Room {
@@ -92,12 +75,12 @@ impl Room {
         self.stakes.len()
     }
 
-    fn places(&mut self) -> impl Iterator<Item = (&Place, &mut Option<Stake>)> {
+    fn places(&mut self) -> impl Iterator<Item = (&Place, &mut Option<Attached>)> {
         self.places.0.iter().zip(self.stakes.iter_mut())
     }
 
     /// The place of `qpn`, or with 0 a free one.
-    fn find(&mut self, qpn: u32) -> Option<(&Place, &mut Option<Stake>)> {
+    fn find(&mut self, qpn: u32) -> Option<(&Place, &mut Option<Attached>)> {
         self.places().find(|(place, _)| place.0.read_once() == qpn)
     }
 
@@ -122,15 +105,17 @@ impl Group {
         number_of(self.room.places.iter())
     }
 
-    /// Returns the room that is needed for `qpn` to become a member of the process with `share`: as
-    /// much as there is or more.
-    fn room_for(&self, qpn: Qpn, share: Option<&Arc<Share>>) -> Result<usize> {
+    /// Returns the room that is needed for `qpn` to become a member of `context`: as much as
+    /// there is or more.
+    fn room_for(&self, qpn: Qpn, context: Option<&Context>) -> Result<usize> {
         if self.room.places.iter().any(|member| member == qpn) {
             return Err(EEXIST);
         }
-        if let Some(share) = share {
-            let stakes = self.room.stakes.iter().flatten();
-            if number_of(stakes.filter(|stake| stake.is_of(share))) >= MAX_MEMBERS_OF_ONE {
+        if let Some(context) = context {
+            let stakes = || self.room.stakes.iter().flatten();
+            let of_context = number_of(stakes().filter(|stake| stake.is_of(context)));
+            let of_user = number_of(stakes().filter(|stake| stake.is_of_user_of(context)));
+            if of_context >= MAX_MEMBERS_OF_ONE || of_user >= MAX_MEMBERS_OF_A_USER {
                 return Err(ENOMEM);
             }
         }
@@ -145,7 +130,7 @@ impl Group {
     }
 
     /// Adds a member, for whom there is room.
-    fn add(&mut self, qpn: Qpn, stake: Option<Stake>) -> Result {
+    fn add(&mut self, qpn: Qpn, stake: Option<Attached>) -> Result {
         let (place, its_stake) = self.room.find(0).ok_or(ENOMEM)?;
         *its_stake = stake;
         place.0.write_once(qpn.get());
@@ -187,23 +172,23 @@ impl Groups {
         Some(groups.get(index)?.room.places.clone())
     }
 
-    /// Has the queue pair `qpn` get what is sent to `mgid`, for a process with `share` or for the kernel.
+    /// Has the queue pair `qpn` get what is sent to `mgid`, for a process if there is a context.
     /// The first one has `netdev` join the group. Sleeps, and takes the RTNL.
     ///
     /// # Errors
     ///
     /// Those of [`Membership::join`]; `EEXIST` if it does already; `ENOMEM`, also if there are too
-    /// many groups or members, or too many of them are the process's.
+    /// many groups or members, or too many of them are the user's.
     pub(crate) fn attach(
         &self,
         netdev: &NetDevice,
         mgid: [u8; 16],
         qpn: Qpn,
-        share: Option<&Arc<Share>>,
+        context: Option<&Context>,
     ) -> Result {
         let _change = self.change.lock();
-        let room = self.edit(mgid, |group| group.room_for(qpn, share));
-        let stake = share.map(Stake::new).transpose();
+        let room = self.edit(mgid, |group| group.room_for(qpn, context));
+        let stake = context.map(Context::attach).transpose();
         if let Some(room) = room {
             self.widen(mgid, room?)?;
             let stake = stake?;

@@ -106,8 +106,8 @@ impl Operations for Verbs {
         mad::process(device, request)
     }
 
-    fn alloc_ucontext(_device: &IbDevice<Self>, _udata: &mut Udata<'_>) -> Result<OpenContext> {
-        OpenContext::new()
+    fn alloc_ucontext(device: &IbDevice<Self>, _udata: &mut Udata<'_>) -> Result<OpenContext> {
+        OpenContext::new(&device.users)
     }
 
     fn alloc_pd(
@@ -163,7 +163,7 @@ impl Operations for Verbs {
 
     fn attach_mcast(qp: &IbQp<Self>, mgid: [u8; 16]) -> Result {
         let context = qp.pd().and_then(IbPd::ucontext);
-        qp.attach(mgid, context.map(|context| &context.attached))
+        qp.attach(mgid, context.map(|context| &****context))
     }
 
     fn detach_mcast(qp: &IbQp<Self>, mgid: [u8; 16]) -> Result {

@@ -220,9 +220,22 @@ static void cq_moves_under_traffic(void)
 
 /* ---- one takes all that it can get ------------------------------------- */
 
+/* Opens the device of an end once more, as whoever the caller is by now. */
+static void reopen(struct end *end)
+{
+	end->context = ibv_open_device(end->context->device);
+	require(end->context, "ibv_open_device: %s", strerror(errno));
+	end->pd = ibv_alloc_pd(end->context);
+	require(end->pd, "ibv_alloc_pd: %s", strerror(errno));
+}
+
+/* Nobody's. */
+#define OTHER_USER 65534
+static uid_t taker;
+
 /*
- * Has another process take all that it gets, by a function that returns how much that is.  It has that
- * until it is killed.
+ * Has another process, of the user `taker`, take all that it gets, by a function that returns how much
+ * that is.  It has that until it is killed.
  */
 static pid_t begin_taking(unsigned int (*take)(void), unsigned int *taken)
 {
@@ -236,6 +249,10 @@ static pid_t begin_taking(unsigned int (*take)(void), unsigned int *taken)
 		unsigned int count;
 
 		set_up();
+		/* Whose device is it that counts: who changes has to open it again. */
+		require_sys(setresuid(taker, taker, taker));
+		reopen(&ends[0]);
+		reopen(&ends[1]);
 		count = take();
 		if (write(ends_of_pipe[1], &count, sizeof(count)) != sizeof(count))
 			_exit(1);
@@ -332,6 +349,32 @@ static void memberships_are_left(void)
 	end_taking(other);
 }
 
+/* It opens the device again whenever it gets no more. */
+static unsigned int take_by_many_contexts(void)
+{
+	unsigned int count = 0, i;
+
+	for (i = 0; i < 6; i++) {
+		count += take_memberships();
+		reopen(&ends[1]);
+	}
+	return count;
+}
+
+static void contexts_do_not_add_up(void)
+{
+	unsigned int taken, i;
+	pid_t other;
+
+	taker = OTHER_USER;
+	other = begin_taking(take_by_many_contexts, &taken);
+	require((int)taken <= ends[1].attr.max_mcast_qp_attach / 2, "%u of %d members", taken,
+		ends[1].attr.max_mcast_qp_attach);
+	for (i = 0; i < 56; i++)
+		require_ok(attach(create_member(), 0));
+	end_taking(other);
+}
+
 static int create_ah(void)
 {
 	struct {
@@ -384,6 +427,7 @@ static const struct test tests[] = {
 	{ "cq_moves_under_traffic", cq_moves_under_traffic },
 	{ "groups_are_left", groups_are_left },
 	{ "memberships_are_left", memberships_are_left },
+	{ "contexts_do_not_add_up", contexts_do_not_add_up },
 	{ "address_handles_are_left", address_handles_are_left },
 };
 

@@ -3,6 +3,7 @@
  * Multicast: who gets what is sent to a group, and who does not.
  */
 #include <arpa/inet.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -367,26 +368,81 @@ static void refused(void)
 	require(ibv_attach_mcast(pair.b.qp, &gid, 0) == EINVAL, "a connection is attached");
 }
 
-/* How much of a group one that has opened the device may have at least. */
+/* Of a group, who has opened the device may have a quarter at least, and a user half. */
 #define SHARE 4
+#define OTHER_USER 65534
+
+/* Opens the device of an end once more, as whoever the caller is by now. */
+static void reopen(struct end *end)
+{
+	end->context = ibv_open_device(end->context->device);
+	require(end->context, "ibv_open_device: %s", strerror(errno));
+	end->pd = ibv_alloc_pd(end->context);
+	require(end->pd, "ibv_alloc_pd: %s", strerror(errno));
+}
+
+/* Makes half of all members, and one more. */
+static struct member *create_half(int max)
+{
+	struct member *members = xcalloc(max / 2 + 1, sizeof(*members));
+	struct end *owners = xcalloc(SHARE, sizeof(*owners));
+	int i;
+
+	require(max >= 56 && max % SHARE == 0, "%d members", max);
+	for (i = 0; i <= max / 2; i++) {
+		struct end *owner = &owners[i / (max / SHARE)];
+
+		if (!owner->context) {
+			*owner = ends[1];
+			reopen(owner);
+		}
+		create(&members[i], owner, QKEY);
+	}
+	return members;
+}
+
+/* Another user's half, who hears nothing. */
+static pid_t fill_half(void)
+{
+	int ready[2], i, max;
+	pid_t child;
+	char byte;
+
+	require_sys(pipe(ready));
+	child = fork();
+	require_sys(child);
+	if (!child) {
+		struct member *members;
+
+		name_ends_from_environment();
+		open_ends();
+		require_sys(setresuid(OTHER_USER, OTHER_USER, OTHER_USER));
+		max = ends[1].attr.max_mcast_qp_attach;
+		members = create_half(max);
+		for (i = 0; i < max / 2; i++)
+			require_ok(attach(&members[i], group(10)));
+		require(write(ready[1], "", 1) == 1, "write: %s", strerror(errno));
+		pause();
+		_exit(1);
+	}
+	close(ready[1]);
+	require(read(ready[0], &byte, 1) == 1, "the other one failed");
+	close(ready[0]);
+	return child;
+}
 
 /* As many members as are advertised, and each gets a copy. */
 static void full_group(void)
 {
-	struct end owners[SHARE + 1];
 	struct member *members;
+	pid_t other;
 	int i, max;
 
+	family = FAMILY_IPV4;
+	other = fill_half();
 	set_up(FAMILY_IPV4);
-	max = ends[1].attr.max_mcast_qp_attach;
-	require(max >= 56 && max % SHARE == 0, "%d members", max);
-	for (i = 0; i <= SHARE; i++) {
-		owners[i] = ends[1];
-		end_open(&owners[i], FAMILY_IPV4);
-	}
-	members = xcalloc(max + 1, sizeof(*members));
-	for (i = 0; i <= max; i++)
-		create(&members[i], &owners[i / (max / SHARE)], QKEY);
+	members = create_half(ends[1].attr.max_mcast_qp_attach);
+	max = ends[1].attr.max_mcast_qp_attach / 2;
 	for (i = 0; i < max; i++)
 		require_ok(attach(&members[i], group(10)));
 	require(attach(&members[max], group(10)) == ENOMEM, "one too many");
@@ -403,6 +459,8 @@ static void full_group(void)
 	send_to_group(group(10));
 	sent();
 	expect_copy(&members[max], group(10));
+	require_sys(kill(other, SIGKILL));
+	require_sys(waitpid(other, NULL, 0));
 }
 
 /* Many groups, founded and left in an order of their own. */

@@ -31,7 +31,7 @@ pub(crate) enum Handle {
 /// What a process sends by.
 pub(crate) struct Numbered {
     number: u32,
-    _charge: Option<Charge>,
+    _charges: Option<[Charge; 2]>,
     device: Arc<Device>,
     ah: Arc<Ah>,
 }
@@ -63,7 +63,7 @@ pub(super) fn create(pd: &IbPd<Verbs>, attr: &AhAttr<'_>, udata: &mut Udata<'_>)
     }
     let device = Arc::clone(pd.device().data());
     let context = pd.ucontext();
-    let charge = context.map(|context| context.ahs.take(1)).transpose()?;
+    let charges = context.map(|context| context.take_ah()).transpose()?;
     let place = device.ahs.reserve(AH_NUMBERS)?;
     let number = place.id();
     let ah = Arc::pin_init(Ah::new(**pd, way(attr, number)?), GFP_KERNEL_ACCOUNT)?;
@@ -76,7 +76,7 @@ pub(super) fn create(pd: &IbPd<Verbs>, attr: &AhAttr<'_>, udata: &mut Udata<'_>)
     place.publish(ah.clone())?;
     Ok(Handle::Process(Numbered {
         number,
-        _charge: charge,
+        _charges: charges,
         device: device.clone(),
         ah,
     }))

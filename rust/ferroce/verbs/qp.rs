@@ -14,7 +14,6 @@ use rdma::ops::NewQp;
 use rdma::post::{RecvList, SendList};
 use rdma::qp::{QpAttr, QpCaps, QpInfo, QpInit};
 use rdma::ring::SharedRing;
-use rdma::share::Share;
 use rdma::slots::Slots;
 use rdma::sync::{IrqSpinLock, Marked};
 use rdma::timer::TimerGuard;
@@ -29,6 +28,7 @@ use roce::send::{SendState, Slot};
 
 use super::{post, Verbs};
 use crate::ah::Vectors;
+use crate::context::Context;
 use crate::device::{MAX_QP_WR, PORT};
 use crate::host::{Findings, OwnReceives, Receives, RecvQueue, SendQueue, Spare};
 use crate::memory::{Payload, Segment};
@@ -627,20 +627,23 @@ impl Handle {
         &self.qp
     }
 
-    /// Has it get what is sent to a multicast group, for a process if there is a share.
+    /// Has it get what is sent to a multicast group, for a process if there is a context.
     ///
     /// # Errors
     ///
     /// `EINVAL` if it is not for datagrams; `ENODEV` if the netdev is gone; those of
     /// [`Groups::attach`](crate::groups::Groups::attach).
     // Rules: MCG-5
-    pub(super) fn attach(&self, mgid: [u8; 16], share: Option<&Arc<Share>>) -> Result {
+    pub(super) fn attach(&self, mgid: [u8; 16], context: Option<&Context>) -> Result {
         let fixed = &self.qp.fixed;
         if fixed.service != Service::Datagram {
             return Err(EINVAL);
         }
         let netdev = fixed.device.netdev()?;
-        fixed.device.groups.attach(&netdev, mgid, fixed.qpn, share)
+        fixed
+            .device
+            .groups
+            .attach(&netdev, mgid, fixed.qpn, context)
     }
 
     /// Undoes [`attach`](Self::attach).
