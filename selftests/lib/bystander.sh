@@ -27,13 +27,13 @@ bystander_stands()
 	bystander_says started || is_over "$bystander"
 }
 
-# Its own objects are there from now on.
+# bystander_start [OPTION...]: its own objects are there from now on.
 bystander_start()
 {
 	note_resources
 	cp "$ktap_tmp/resources" "$ktap_tmp/resources.alone"
 	cp "$ktap_tmp/pinned" "$ktap_tmp/pinned.alone"
-	"$KTAP_BIN/hostile/bystander" >"$ktap_tmp/bystander" 2>&1 &
+	"$KTAP_BIN/hostile/bystander" "$@" >"$ktap_tmp/bystander" 2>&1 &
 	bystander=$!
 	wait_for 60 bystander_stands
 	bystander_alive
@@ -49,6 +49,42 @@ bystander_alive()
 bystander_worst_since()
 {
 	tail -n "+$(($1 + 2))" "$ktap_tmp/bystander" | sed -n 's/^interval //p' | sort -n | head -n 1
+}
+
+# Milliseconds that one that pages in (--pages) may stand still.
+BYSTANDER_GAP_MS=$((4000 * TIME_SCALE))
+
+# bystander_gap_since LINES: the longest of its gaps that were over after so many lines.
+bystander_gap_since()
+{
+	tail -n "+$(($1 + 1))" "$ktap_tmp/bystander" | sed -n 's/^gap //p' | sort -n | tail -n 1
+}
+
+bystander_gaps()
+{
+	grep -c '^gap' "$ktap_tmp/bystander" || true
+}
+
+bystander_has_more_gaps_than()
+{
+	[ "$(bystander_gaps)" -gt "$1" ] || is_over "$bystander"
+}
+
+# paged_beside COMMAND...: a bystander that pages in goes on meanwhile, and does not stand still.
+paged_beside()
+{
+	local lines gaps worst
+	bystander_alive
+	lines=$(wc -l <"$ktap_tmp/bystander")
+	"$@"
+	# What it does now began before the end.
+	gaps=$(bystander_gaps)
+	wait_for $((2 * BYSTANDER_GAP_MS / TIME_SCALE / 1000)) bystander_has_more_gaps_than "$gaps" ||
+		ktap_fail "the bystander stands still"
+	bystander_alive
+	worst=$(bystander_gap_since "$lines")
+	echo "the bystander stood still for $worst ms at most"
+	[ "$worst" -le "$BYSTANDER_GAP_MS" ] || ktap_fail "the bystander was held up"
 }
 
 # beside COMMAND...: the bystander goes on meanwhile, fast enough; and nothing is left
