@@ -13,7 +13,7 @@
 //!   host
 //!   ah  cq  settings  srq
 //!   queue  tx  memory  fast  window
-//!   device  groups  stats
+//!   device  groups  stats  wake
 //!   context
 //!   table
 //! ```
@@ -45,6 +45,7 @@ mod table;
 mod turn;
 mod tx;
 mod verbs;
+mod wake;
 mod window;
 
 use kernel::prelude::*;

@@ -29,6 +29,7 @@ use rdma::timer::now_ns;
 use rdma::work::{another_cpu, is_online};
 
 use crate::stats::{Counter, Stats};
+use crate::wake::{self, Put};
 
 /// A packet of so many bytes costs more to handle than to pass on.
 const LARGE: u32 = 1024;
@@ -191,14 +192,10 @@ impl LastSent {
         self.other(|| in_flight > 0 || self.much_at.is_within(now_ns(), SLOW_NS))
     }
 
-    /// The CPU, if it is another than this one, and `may_be_ahead`.
-    ///
-    /// What is left to it is done by a work item there. A CPU that is offline runs none: what was in its
-    /// queues is in another one's by then, and whoever was asked in its place would ask it again.
+    /// The CPU, if it is another than this one that is online, and `may_be_ahead`.
     #[inline]
     fn other(&self, may_be_ahead: impl FnOnce() -> bool) -> Option<CpuId> {
-        let other = self.cpu().filter(|cpu| *cpu != CpuId::current());
-        other.filter(|cpu| may_be_ahead() && is_online(*cpu))
+        wake::ahead(self.cpu(), CpuId::current(), may_be_ahead, is_online)
     }
 }
 
@@ -306,21 +303,20 @@ impl Inbox {
     /// none: from then on until it is closed the inbox has a work item that is queued or runs.
     fn push(&self, packet: HeldPacket, other: Option<CpuId>) -> Result<Option<CpuId>, Declined> {
         let mut packets = self.packets.lock();
-        if self.is_open.read_once() {
-            if !packets.is_empty() && !has_room() {
-                return Err(Declined::Full(packet));
+        let is_open = self.is_open.read_once();
+        match wake::put(is_open, packets.is_empty(), has_room, other) {
+            Put::Full => Err(Declined::Full(packet)),
+            Put::Here => Err(Declined::Closed(packet)),
+            Put::Behind => {
+                packets.push(packet).map_err(Declined::Full)?;
+                Ok(None)
             }
-            packets.push(packet).map_err(Declined::Full)?;
-            return Ok(None);
+            Put::First(cpu) => {
+                packets.push(packet).map_err(Declined::Full)?;
+                self.open(cpu, CpuId::current().as_u32());
+                Ok(Some(cpu))
+            }
         }
-        // If it was open before, all that came before is handled by now.
-        let Some(other) = other else {
-            return Err(Declined::Closed(packet));
-        };
-        // Nothing is in it, so there is room.
-        packets.push(packet).map_err(Declined::Full)?;
-        self.open(other, CpuId::current().as_u32());
-        Ok(Some(other))
     }
 
     /// Opens it, for `cpu`; `from` received the packets. Under `packets`.
@@ -355,7 +351,7 @@ impl Inbox {
         if !self.is_open.read_once() {
             return None;
         }
-        CpuId::from_u32(self.from.read_once()).filter(|from| *from != CpuId::current())
+        wake::origin(CpuId::from_u32(self.from.read_once()), CpuId::current())
     }
 
     /// Another CPU that had better go on with it, as this one sends by now and that one does not.

@@ -24,9 +24,10 @@ use crate::device::Device;
 use crate::inbox::{Aside, Inbox};
 use crate::memory::AtHand;
 use crate::qp::{Ends, Qp};
-use crate::schedule::{self, Answers};
+use crate::schedule;
 use crate::service::Service;
 use crate::stats::Counter;
+use crate::wake::{self, Answers, Further};
 
 const ICRC_LEN: usize = ICRC_BYTES as usize;
 
@@ -73,16 +74,20 @@ const LEAST_PACKETS: usize = 8;
 /// Handles what was put aside for `qp`. Softirq context, or that of a work item. Returns whether a work
 /// item is to go on, when others had their turn.
 pub(crate) fn handle_inbox(qp: ArcBorrow<'_, Qp>) -> bool {
-    if !handle_some(qp, &qp.inbox) {
-        return false;
-    }
+    let more = handle_some(qp, &qp.inbox);
     let senders = &qp.fixed.device.queues.senders;
-    if schedule::is_cpu_wanted(&qp) || Inbox::had_better_move(senders).is_some() {
-        schedule::leave_inbox(qp);
-        return true;
+    let gives_way = || schedule::is_cpu_wanted(&qp) || Inbox::had_better_move(senders).is_some();
+    match wake::further(more, gives_way) {
+        Further::Nobody => false,
+        Further::Again => {
+            schedule::handle_inbox_on(qp, CpuId::current());
+            false
+        }
+        Further::Left => {
+            schedule::leave_inbox(qp);
+            true
+        }
     }
-    schedule::handle_inbox_on(qp, CpuId::current());
-    false
 }
 
 /// Goes on with what was left to process context: has another CPU do so, if that had better. Returns

@@ -38,9 +38,10 @@ use crate::qp::{work, Ends, Qp, RecvHalf, Route, SendHalf};
 use crate::rx;
 use crate::service::{QpRequester, QpResponder, QpSender, RecvService, SendService};
 use crate::stats::{Counter, Stats};
-use crate::stream::{Came, Place};
+use crate::stream::Place;
 use crate::sweep;
 use crate::tx;
+use crate::wake::{self, Answers, Rest, SendGate, Sender};
 
 /// Packets that one run of a half sends at most.
 const RUN_PACKETS: u32 = 64;
@@ -101,19 +102,7 @@ const HELD_NS: u64 = 5_000_000;
 const STARVED_NS: u64 = 1_000_000;
 
 /// How a run of a half ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Run {
-    /// There is nothing to do, until something happens that starts it again.
-    Idle,
-    /// Too many frames are still on their way down: it goes on when some of them are gone.
-    Blocked,
-    /// The next packet is of memory that has to be faulted in: it goes on after that.
-    Absent,
-    /// There is more to do.
-    More,
-    /// That CPU had better do it, as its packets would be overtaken.
-    Elsewhere(CpuId),
-}
+pub(crate) type Run = wake::Run<CpuId>;
 
 impl From<Flush> for Run {
     fn from(flush: Flush) -> Self {
@@ -145,12 +134,23 @@ pub(crate) fn doorbell(qp: ArcBorrow<'_, Qp>) -> Result {
         true => qp.last_sent.had_better(0),
         false => qp.requests_ahead(),
     };
-    match qp.inbox.origin().or_else(other) {
-        Some(cpu) => run_on(qp, cpu),
-        None if is_stream => run_beside(qp),
-        None => run_send(qp, |_, _, _| {}),
-    }
+    send_by(
+        qp,
+        wake::after_doorbell(qp.inbox.origin(), other, is_stream),
+    );
     Ok(())
+}
+
+/// Has who was chosen send what may be sent. Process or softirq context; beside who asks only for a
+/// doorbell.
+fn send_by(qp: ArcBorrow<'_, Qp>, sender: Sender<CpuId>) {
+    match sender {
+        Sender::Here => run_send(qp, |_, _, _| {}),
+        Sender::Run(cpu) => run_on(qp, cpu),
+        Sender::Doorbell(cpu) => send_at(qp, cpu),
+        Sender::Beside => run_beside(qp),
+        Sender::Nobody => {}
+    }
 }
 
 /// Leaves it to a work item on `cpu` to send, and to handle what is left to it.
@@ -229,14 +229,7 @@ pub(crate) fn handle_response(
         }
         has_left = half.service.has_left();
     });
-    if !has_left {
-        return;
-    }
-    match (run, origin) {
-        (Run::Elsewhere(cpu), _) => run_on(qp, cpu),
-        (_, Some(cpu)) if answers == Answers::Each => send_at(qp, cpu),
-        _ => {}
-    }
+    send_by(qp, wake::after_response(run, origin, has_left, answers));
 }
 
 fn respond(
@@ -250,15 +243,6 @@ fn respond(
     qp.with_send(half, Some(incoming), findings, |service, host, _| {
         service.handle_response(now, packet, host)
     })
-}
-
-/// When to send what is owed for a request.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answers {
-    /// At once where requests come alone, and otherwise once for all that come together.
-    Each,
-    /// When who handles it says so, by [`reply_at`].
-    AfterAll,
 }
 
 /// Handles a request that arrived.
@@ -306,15 +290,10 @@ pub(crate) fn handle_request(
 /// Sends what is owed for a request that has just come, unless it had better be sent later, or is going
 /// to be. The receive lock is held by the caller.
 fn answer(qp: &Qp, half: &mut RecvHalf, findings: &mut Findings) -> Run {
-    let is_elsewhere = qp.inbox.origin().is_some() || qp.replies_ahead().is_some();
-    if is_elsewhere || half.waiting.is_any() {
-        return Run::More;
-    }
-    match half.arrivals.note() {
-        Came::Alone => reply(qp, half, findings),
-        Came::First => Run::More,
-        Came::Behind => Run::Idle,
-    }
+    let is_elsewhere =
+        qp.inbox.origin().is_some() || qp.replies_ahead().is_some() || half.waiting.is_any();
+    let ended = wake::after_request(is_elsewhere, || half.arrivals.note());
+    ended.unwrap_or_else(|| reply(qp, half, findings))
 }
 
 /// Has what is owed sent after the packets at hand, by the CPU that received them; or the one that
@@ -447,7 +426,6 @@ fn run_send_at(
     other: Option<CpuId>,
     first: impl FnOnce(&mut SendHalf, &mut Findings, Instant),
 ) -> Run {
-    let sends_elsewhere = other.is_some();
     let mut findings = Findings::default();
     let (run, timeout, waits) = {
         let mut half = qp.send.lock();
@@ -456,17 +434,17 @@ fn run_send_at(
         let ahead = qp.requests_ahead().filter(|_| !stays_here(&half.route));
         half.deferred |= needs_order && ahead.is_some();
         first(&mut half, &mut findings, now);
-        let run = if half.deferred && ahead.is_some() {
-            Run::More
-        } else if half.deferred || half.waiting.stops_sending() || sends_elsewhere {
-            Run::Idle
-        } else if let Some(cpu) = ahead {
-            Run::Elsewhere(cpu)
-        } else {
+        let gate = SendGate {
+            deferred: half.deferred,
+            stops_sending: half.waiting.stops_sending(),
+            is_left: other.is_some(),
+            ahead,
+        };
+        let run = gate.closed().unwrap_or_else(|| {
             qp.last_sent.note();
             send(&qp, &mut half, &mut findings, now)
-        };
-        half.deferred |= run == Run::More && needs_order;
+        });
+        half.deferred |= wake::is_deferred(&run, needs_order);
         (run, next_timeout(&half), half.waiting.is_any())
     };
     tell(qp, &qp.fixed.send_cq, findings);
@@ -669,8 +647,9 @@ fn run_replies_after(qp: ArcBorrow<'_, Qp>, faults: Faults) -> Option<CpuId> {
     let run = {
         let mut half = qp.recv.lock();
         let ahead = qp.replies_ahead().filter(|_| !stays_here(&half.route));
-        if ahead.is_some() && half.service.needs_poll() {
-            return ahead;
+        let elsewhere = wake::replies_elsewhere(ahead, || half.service.needs_poll());
+        if elsewhere.is_some() {
+            return elsewhere;
         }
         half.arrivals.end();
         reply(&qp, &mut half, &mut findings)
@@ -698,10 +677,10 @@ fn go_on_replying(qp: ArcBorrow<'_, Qp>, run: Run) {
         flush(qp);
         return;
     }
-    match run {
-        Run::More => reply_later(qp),
-        Run::Absent => fault_recv_later(qp),
-        Run::Idle | Run::Blocked | Run::Elsewhere(_) => {}
+    match wake::after_replies(&run) {
+        Rest::Nothing => {}
+        Rest::Reply => reply_later(qp),
+        Rest::Fault => fault_recv_later(qp),
     }
 }
 
@@ -858,12 +837,13 @@ fn with_held(held: &HeldPacket, handle: impl FnOnce(&Packet, Incoming<'_>) -> Ha
 /// CPU that has sent those before, whoever asks for it.
 pub(crate) fn run_later(qp: ArcBorrow<'_, Qp>) {
     let queues = &qp.fixed.device.queues;
-    let _ = match qp.last_sent.cpu() {
-        Some(cpu) if qp.fixed.service.needs_order() => queues
+    let needs_order = qp.fixed.service.needs_order();
+    let _ = match wake::place(qp.last_sent.cpu(), needs_order, || qp.stream.is_one()) {
+        wake::Place::Ordered(cpu) => queues
             .ordered_runs
             .enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into()),
-        Some(cpu) if qp.stream.is_one() => return run_on(qp, cpu),
-        _ => queues.runs.enqueue::<Arc<Qp>, { work::RUN }>(qp.into()),
+        wake::Place::Placed(cpu) => return run_on(qp, cpu),
+        wake::Place::Anywhere => queues.runs.enqueue::<Arc<Qp>, { work::RUN }>(qp.into()),
     };
 }
 

@@ -14,6 +14,8 @@ use kernel::sync::atomic::Atomic;
 use rdma::sync::Marked;
 use rdma::work::another_cpu;
 
+use crate::wake::Came;
+
 /// Doorbells that waited for nothing, less those that did: from this on it is a stream.
 const STREAM: u32 = 16;
 
@@ -131,16 +133,6 @@ impl Stream {
             self.is_crowded.write_once(true);
         }
     }
-}
-
-/// How a request came.
-pub(crate) enum Came {
-    /// Alone, it seems: it is to be answered at once.
-    Alone,
-    /// As the first that has its answer given later.
-    First,
-    /// Behind such a one: its answer is given with that.
-    Behind,
 }
 
 /// Tells whether the peer's requests come alone, each when the one before was answered.

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Who does what is left: the decisions by which no work is ever left without somebody who does it.
+//!
+//! They are functions of what was read under a lock, or from a flag, and do nothing: who calls them does
+//! what they say. `C` is a CPU. On a host the crate `wake` goes through all orders in which the calls
+//! may happen, with these very functions in them.
+
+/// How a run of a half ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Run<C> {
+    /// There is nothing to do, until something happens that starts it again.
+    Idle,
+    /// Too many frames are still on their way down: it goes on when some of them are gone.
+    Blocked,
+    /// The next packet is of memory that has to be faulted in: it goes on after that.
+    Absent,
+    /// There is more to do.
+    More,
+    /// That CPU had better do it, as its packets would be overtaken.
+    Elsewhere(C),
+}
+
+/// When to send what is owed for a request.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Answers {
+    /// At once where requests come alone, and otherwise once for all that come together.
+    Each,
+    /// When who handles it says so, once for all that it handles.
+    AfterAll,
+}
+
+/// How a request came.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Came {
+    /// Alone, it seems: it is to be answered at once.
+    Alone,
+    /// As the first that has its answer given later.
+    First,
+    /// Behind such a one: its answer is given with that.
+    Behind,
+}
+
+/// Who sends, of what may be sent now.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Sender<C> {
+    /// Who asks.
+    Here,
+    /// The work item of process context, on that CPU.
+    Run(C),
+    /// The work item of softirqs that sends, on that CPU.
+    Doorbell(C),
+    /// The work item of process context, beside who asks.
+    Beside,
+    /// Whoever does so anyway.
+    Nobody,
+}
+
+/// The CPU to leave things to, for a half that has sent on `last` before: if it is another than `here`,
+/// and `may_be_ahead` with what it has sent.
+///
+/// What is left to it is done by a work item there. A CPU that is offline runs none: what was in its
+/// queues is in another one's by then, and whoever was asked in its place would ask it again.
+#[inline]
+pub(crate) fn ahead<C: Copy + PartialEq>(
+    last: Option<C>,
+    here: C,
+    may_be_ahead: impl FnOnce() -> bool,
+    is_online: impl FnOnce(C) -> bool,
+) -> Option<C> {
+    last.filter(|cpu| *cpu != here && may_be_ahead() && is_online(*cpu))
+}
+
+/// The CPU that is to send while an inbox is open, if that is another one than `here`: who received the
+/// packets, `from`.
+#[inline]
+pub(crate) fn origin<C: Copy + PartialEq>(from: Option<C>, here: C) -> Option<C> {
+    from.filter(|from| *from != here)
+}
+
+/// Who sends what a doorbell is about. `other` is the CPU that had better.
+#[inline]
+pub(crate) fn after_doorbell<C>(
+    origin: Option<C>,
+    other: impl FnOnce() -> Option<C>,
+    is_stream: bool,
+) -> Sender<C> {
+    match origin.or_else(other) {
+        Some(cpu) => Sender::Run(cpu),
+        None if is_stream => Sender::Beside,
+        None => Sender::Here,
+    }
+}
+
+/// What says whether the send half may be used.
+#[derive(Clone, Copy)]
+pub(crate) struct SendGate<C> {
+    /// A work item will go on sending, and nobody else may, so that packets stay in order. It is cleared
+    /// by that work item alone.
+    pub(crate) deferred: bool,
+    /// What is to be sent waits for memory.
+    pub(crate) stops_sending: bool,
+    /// Who asks leaves it to another CPU, and sees to that.
+    pub(crate) is_left: bool,
+    /// The CPU whose packets would be overtaken.
+    pub(crate) ahead: Option<C>,
+}
+
+impl<C: Copy> SendGate<C> {
+    /// Returns how the run ends if nothing may be sent in it.
+    #[inline]
+    pub(crate) fn closed(self) -> Option<Run<C>> {
+        if self.deferred && self.ahead.is_some() {
+            return Some(Run::More);
+        }
+        if self.deferred || self.stops_sending || self.is_left {
+            return Some(Run::Idle);
+        }
+        self.ahead.map(Run::Elsewhere)
+    }
+}
+
+/// Whether a work item goes on alone after such a run, where packets have to stay in order.
+#[inline]
+pub(crate) fn is_deferred<C>(run: &Run<C>, needs_order: bool) -> bool {
+    needs_order && matches!(run, Run::More)
+}
+
+/// Who sends what a response allows to be sent, after `run`; `origin` is the CPU to which that left it.
+///
+/// Who handles packets that were put aside has `origin` send for those alone, so that this cannot be
+/// left to it for any other.
+#[inline]
+pub(crate) fn after_response<C>(
+    run: Run<C>,
+    origin: Option<C>,
+    has_left: bool,
+    answers: Answers,
+) -> Sender<C> {
+    match (run, origin) {
+        _ if !has_left => Sender::Nobody,
+        (Run::Elsewhere(cpu), _) => Sender::Run(cpu),
+        (_, Some(cpu)) if matches!(answers, Answers::Each) => Sender::Doorbell(cpu),
+        _ => Sender::Nobody,
+    }
+}
+
+/// Returns how the run of replies ends that a request led to, or nothing if it is to be run now.
+/// `came` notes the request.
+#[inline]
+pub(crate) fn after_request<C>(is_elsewhere: bool, came: impl FnOnce() -> Came) -> Option<Run<C>> {
+    if is_elsewhere {
+        return Some(Run::More);
+    }
+    match came() {
+        Came::Alone => None,
+        Came::First => Some(Run::More),
+        Came::Behind => Some(Run::Idle),
+    }
+}
+
+/// The CPU that has to send what is owed in place of this one.
+#[inline]
+pub(crate) fn replies_elsewhere<C>(
+    ahead: Option<C>,
+    needs_poll: impl FnOnce() -> bool,
+) -> Option<C> {
+    ahead.filter(|_| needs_poll())
+}
+
+/// What is to be queued after a run of replies.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Rest {
+    Nothing,
+    /// The work item that replies.
+    Reply,
+    /// The one that faults memory in.
+    Fault,
+}
+
+/// What goes on after a run of replies.
+#[inline]
+pub(crate) fn after_replies<C>(run: &Run<C>) -> Rest {
+    match run {
+        Run::More => Rest::Reply,
+        Run::Absent => Rest::Fault,
+        Run::Idle | Run::Blocked | Run::Elsewhere(_) => Rest::Nothing,
+    }
+}
+
+/// Where the work item of process context goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Place<C> {
+    /// On the CPU that has sent what must not be overtaken.
+    Ordered(C),
+    /// On the CPU that has sent before.
+    Placed(C),
+    Anywhere,
+}
+
+/// Where it does, for a half that has sent on `last` before.
+#[inline]
+pub(crate) fn place<C>(
+    last: Option<C>,
+    needs_order: bool,
+    is_stream: impl FnOnce() -> bool,
+) -> Place<C> {
+    match last {
+        Some(cpu) if needs_order => Place::Ordered(cpu),
+        Some(cpu) if is_stream() => Place::Placed(cpu),
+        _ => Place::Anywhere,
+    }
+}
+
+/// What becomes of a packet that comes to an inbox.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Put<C> {
+    /// It waits behind others, of which a work item knows.
+    Behind,
+    /// There is no room for it: who brings it handles the oldest.
+    Full,
+    /// It opens the inbox for that CPU, which has to be told.
+    First(C),
+    /// None waits, so it is handled here.
+    Here,
+}
+
+/// What does, of one that had better be handled by `other`.
+#[inline]
+pub(crate) fn put<C>(
+    is_open: bool,
+    is_empty: bool,
+    has_room: impl FnOnce() -> bool,
+    other: Option<C>,
+) -> Put<C> {
+    match other {
+        _ if is_open && !is_empty && !has_room() => Put::Full,
+        _ if is_open => Put::Behind,
+        Some(cpu) => Put::First(cpu),
+        None => Put::Here,
+    }
+}
+
+/// Who goes on with an inbox.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Further {
+    /// It is closed: the next packet has somebody told.
+    Nobody,
+    /// The work item of softirqs, once more.
+    Again,
+    /// The work item of process context.
+    Left,
+}
+
+/// Who does, after a run that has left `more` in it or not.
+#[inline]
+pub(crate) fn further(more: bool, gives_way: impl FnOnce() -> bool) -> Further {
+    match more {
+        false => Further::Nobody,
+        true if gives_way() => Further::Left,
+        true => Further::Again,
+    }
+}
