@@ -137,8 +137,11 @@ enum Owed {
     Nothing,
     /// Of the latest request that is not a READ or atomic.
     Acknowledgement,
-    /// The packet that is expected is missing.
-    SequenceNak,
+    /// The packet that is expected is missing. Of those behind it that were dropped `dropped` is the
+    /// last.
+    SequenceNak {
+        dropped: Psn,
+    },
     /// The packet that is expected found no receive.
     RnrNak,
     /// The request `psn` was refused. It stays owed to the end: nothing is taken any more.
@@ -460,8 +463,11 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         host.observe(Event::OutOfSequenceRequest);
         // Rules: NAK-2
         if !self.flow.told {
-            self.flow.told = true;
-            self.flow.owed = Owed::SequenceNak;
+            self.flow.ask_for_expected(psn);
+        } else if let Owed::SequenceNak { dropped } = &mut self.flow.owed {
+            if dropped.is_before(psn) {
+                *dropped = psn;
+            }
         }
         Ok(Handled::Done)
     }
@@ -484,12 +490,21 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
     ) -> Result<Handled, Failed> {
         // Rules: NAK-3
         self.flow.told = false;
-        // Rules: NAK-4
-        if matches!(self.flow.owed, Owed::SequenceNak | Owed::RnrNak) {
+        let owed = self.flow.owed;
+        if matches!(owed, Owed::SequenceNak { .. } | Owed::RnrNak) {
             self.flow.owed = Owed::Nothing; // What it was to ask for is here.
         }
         match self.execute(packet, request, host) {
-            Ok(()) | Err(Refusal::NoRoom) => Ok(Handled::Done),
+            Ok(()) => {
+                // Rules: NAK-4
+                if let Owed::SequenceNak { dropped } = owed {
+                    if !dropped.is_before(self.flow.expected) {
+                        self.flow.ask_for_expected(dropped);
+                    }
+                }
+                Ok(Handled::Done)
+            }
+            Err(Refusal::NoRoom) => Ok(Handled::Done),
             // Rules: RSP-22
             Err(Refusal::PutOff) => Ok(Handled::PutOff),
             // Rules: RNR-1, RNR-5, RNR-17

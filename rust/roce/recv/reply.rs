@@ -106,6 +106,12 @@ impl<'a, P, G, S: DerefMut<Target = [Replay<G>]>> Running<'a, P, G, S> {
 }
 
 impl<P, G> Flow<P, G> {
+    /// Owes a NAK that asks for what is expected, as `dropped`, behind that, was dropped.
+    pub(super) fn ask_for_expected(&mut self, dropped: Psn) {
+        self.told = true;
+        self.owed = Owed::SequenceNak { dropped };
+    }
+
     /// Takes the reply that is owed: its PSN and what it says.
     fn pay<H: RecvHost>(&mut self, host: &mut H) -> Option<(Psn, Aeth)> {
         let (psn, syndrome, event) = match mem::replace(&mut self.owed, Owed::Nothing) {
@@ -119,7 +125,7 @@ impl<P, G> Flow<P, G> {
                 Event::RnrNakSent,
             ),
             // Rules: NAK-1
-            Owed::SequenceNak => (
+            Owed::SequenceNak { .. } => (
                 self.expected,
                 Syndrome::Nak(NakCode::SequenceError),
                 Event::SequenceNakSent,

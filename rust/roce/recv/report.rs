@@ -69,7 +69,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
             owes: match flow.owed {
                 Owed::Nothing => Owes::Nothing,
                 Owed::Acknowledgement => Owes::Acknowledgement,
-                Owed::SequenceNak => Owes::SequenceNak,
+                Owed::SequenceNak { .. } => Owes::SequenceNak,
                 Owed::RnrNak => Owes::RnrNak,
                 Owed::Refusal { .. } => Owes::Refusal,
             },

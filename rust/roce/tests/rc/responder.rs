@@ -1007,14 +1007,24 @@ fn a_gap_is_told_once() {
 
 // Rules: NAK-4
 #[test]
-fn a_gap_that_closes_within_a_batch_is_not_told() {
+fn what_was_dropped_behind_a_gap_that_closes_is_asked_for() {
     let mut lone = Lone::new(config());
+    // Overtaken, and dropped. Nothing else comes that would tell the requester.
     lone.request(1, write_only(0, 1), 1);
-    lone.request(0, write_only(0, 1), 1);
-    assert_eq!(lone.replies(), [(0, Says::Ack)]);
     lone.request(2, write_only(0, 1), 1);
-    lone.request(1, Request::Read(reth(0, 1)), 0);
-    assert_eq!(lone.replies(), [(1, ONLY)]);
+    lone.request(0, write_only(0, 1), 1);
+    let nak = Says::Nak(NakCode::SequenceError);
+    assert_eq!(lone.replies(), [(1, nak)]);
+    // Once told, a gap is told no more.
+    lone.request(1, write_only(0, 1), 1);
+    lone.request(2, write_only(0, 1), 1);
+    assert_eq!(lone.replies(), [(2, Says::Ack)]);
+    // All that was dropped comes again within the batch.
+    lone.request(4, write_only(0, 1), 1);
+    lone.request(3, write_only(0, 1), 1);
+    lone.request(4, Request::Read(reth(0, 1)), 0);
+    assert_eq!(lone.replies(), [(4, ONLY)]);
+    assert_eq!(lone.count(Event::SequenceNakSent), 1);
 }
 
 // Rules: ACK-1, ACK-2, ACK-3, CRD-1, RNR-6
