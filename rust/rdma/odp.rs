@@ -40,9 +40,11 @@
 //! arrive in softirq context and are copied by a CPU.
 
 use core::pin::Pin;
+use core::ptr;
 
 use kernel::error::to_result;
 use kernel::ffi::c_void;
+use kernel::mm::virt::{self, VmaRef};
 use kernel::mm::{Mm, MmWithUser};
 use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
 use kernel::prelude::*;
@@ -59,6 +61,7 @@ use crate::pmem;
 use crate::sync::BhSpinLock;
 use crate::table::IdTable;
 use crate::timer::now_ns;
+use crate::work;
 
 #[cfg(not(CONFIG_INFINIBAND_ON_DEMAND_PAGING))]
 compile_error!("ferroce needs a kernel with CONFIG_INFINIBAND_ON_DEMAND_PAGING");
@@ -79,6 +82,9 @@ const FAULT_PAGES: usize = 64;
 
 /// How long a page is tried to be faulted in that the process keeps changing.
 const FAULT_NS: u64 = 1_000_000_000;
+
+/// How often pages are waited for that are faulted in at a time: somebody may take each away again.
+const MOST_WAITS: usize = 16 * FAULT_PAGES;
 
 /// Written pages that are marked dirty at a time.
 const DIRTY_PAGES: usize = 32;
@@ -110,7 +116,7 @@ impl Intent {
             Self::Write => bindings::FERROCE_FAULT_FLAG_WRITE,
             Self::Read | Self::Look => 0,
         };
-        write | bindings::FERROCE_FAULT_FLAG_REMOTE
+        write | bindings::FERROCE_FAULT_FLAGS
     }
 }
 
@@ -134,53 +140,97 @@ fn is_missing(found: usize, intent: Intent) -> bool {
     found & needed != needed
 }
 
-/// The first page that a walk has not found as it is needed.
+/// Faults in those pages from `from` on that a walk has not found as they are needed. Returns true as
+/// soon as it had to wait for one. Sleeps, without the lock of the memory map where the kernel can.
+///
+/// Each is tried once: tried again without another look, the kernel would keep the lock while it waits.
 ///
 /// # Errors
 ///
-/// `EFAULT` if there can be no such page.
-fn first_missing(found: &[usize], intent: Intent) -> Result<Option<usize>> {
-    if intent != Intent::Look && found.iter().any(|found| found & pfn::ERROR != 0) {
-        return Err(EFAULT);
-    }
-    Ok(found.iter().position(|found| is_missing(*found, intent)))
-}
-
-/// Faults in those pages from `from` on that are `missing`. Returns whether it had to wait for that.
-/// Sleeps, without the lock of the memory map where it waits.
-///
-/// # Errors
-///
-/// `EFAULT` if the process has no such memory, or not for that; `ENOMEM`; others of the memory manager.
-fn fault_in_missing(
-    mm: &MmWithUser,
-    from: usize,
-    missing: impl Iterator<Item = bool>,
-    intent: Intent,
-) -> Result<bool> {
-    let mut has_waited = false;
+/// `EFAULT` if the process has no such memory, or not for that, `EPERM` if it is not to be written to;
+/// `ENOMEM`.
+fn fault_in_missing(mm: &MmWithUser, from: usize, found: &[usize], intent: Intent) -> Result<bool> {
+    let lock = mm.mmap_read_lock();
     let mut address = from;
-    let _lock = mm.mmap_read_lock();
-    for is_missing in missing {
-        if is_missing {
-            // SAFETY: The memory map is in use and locked, as it is when this returns.
-            to_result(unsafe {
-                bindings::fixup_user_fault(
-                    mm.as_raw(),
+    for found in found {
+        if is_missing(*found, intent) {
+            let area = lock.vma_lookup(address).ok_or(EFAULT)?;
+            check_area(area, intent)?;
+            // SAFETY: The area has the address. Its memory map is in use and locked, until the function
+            // says that it is not.
+            let outcome = unsafe {
+                kernel::bindings::handle_mm_fault(
+                    area.as_ptr(),
                     address,
                     intent.fault_flags(),
-                    &mut has_waited,
+                    ptr::null_mut(),
                 )
-            })?;
+            };
+            if outcome & bindings::FERROCE_VM_FAULT_UNLOCKED != 0 {
+                // It has let go of the lock.
+                core::mem::forget(lock);
+                return Ok(true);
+            }
+            if outcome & bindings::FERROCE_VM_FAULT_OOM != 0 {
+                return Err(ENOMEM);
+            }
+            // Also where the walk finds something that is no page, and always will.
+            if outcome & bindings::FERROCE_VM_FAULT_ERROR != 0 {
+                return Err(EFAULT);
+            }
         }
         address = address.saturating_add(PAGE_SIZE);
     }
-    Ok(has_waited)
+    Ok(false)
+}
+
+/// Whether memory of an area can be brought in.
+///
+/// # Errors
+///
+/// `EFAULT` if it cannot; `EPERM` if it is not to be written to.
+fn check_area(area: &VmaRef, intent: Intent) -> Result {
+    let flags = area.flags();
+    if flags & (virt::flags::IO | virt::flags::PFNMAP) != 0 || flags & virt::flags::READ == 0 {
+        return Err(EFAULT);
+    }
+    if intent == Intent::Write && flags & virt::flags::WRITE == 0 {
+        return Err(EPERM);
+    }
+    Ok(())
+}
+
+/// Takes out of what a walk found what cannot be copied by a CPU: see the module's documentation. A
+/// page that is taken out stays absent.
+///
+/// # Errors
+///
+/// `EFAULT` if there is such a page and it is needed.
+///
+/// # Safety
+///
+/// The pages must be there until this returns.
+unsafe fn keep_reachable(pfns: &mut [usize], intent: Intent) -> Result {
+    for found in pfns.iter_mut().filter(|found| is_valid(**found)) {
+        // SAFETY: By the safety requirements.
+        if unsafe { is_reachable(*found) } {
+            continue;
+        }
+        if intent != Intent::Look {
+            return Err(EFAULT);
+        }
+        *found = 0;
+    }
+    Ok(())
 }
 
 /// Whether a CPU can copy from and to the page that a walk found, by its kernel address.
-fn is_reachable(found: usize) -> bool {
-    // SAFETY: It is the number of a page, of which only the kind and the address are looked at.
+///
+/// # Safety
+///
+/// The page must be there until this returns.
+unsafe fn is_reachable(found: usize) -> bool {
+    // SAFETY: The walk found the page, and by the safety requirements it is still there.
     let (is_device_memory, address) = unsafe {
         (
             bindings::hmm_pfn_is_p2pdma(found),
@@ -440,74 +490,48 @@ impl Chunk {
         self.pages.lock().present == 0
     }
 
-    /// Takes out of what a walk found what cannot be copied by a CPU, or may not: see the module's
-    /// documentation. A page that is taken out stays absent.
+    /// Faults in the pages from `from` to `to`, at most [`FAULT_PAGES`] of this chunk, both at the
+    /// start of a page. Sleeps, mostly without the lock of the memory map: whoever looks at the process
+    /// meanwhile does not have to wait for its disk. (A file system may keep the lock where it wants to
+    /// know of a store.)
     ///
-    /// # Errors
-    ///
-    /// `EFAULT` if there is such a page and it is needed; `EPERM` if a shadow stack is to be written to.
-    fn keep_reachable(
+    /// It looks at `is_wanted` now and then, and stops when that is false.
+    fn fault_in(
+        &self,
         mm: &MmWithUser,
         from: usize,
         to: usize,
-        pfns: &mut [usize],
         intent: Intent,
+        is_wanted: &impl Fn() -> bool,
     ) -> Result {
-        for found in pfns.iter_mut().filter(|found| is_valid(**found)) {
-            if is_reachable(*found) {
-                continue;
-            }
-            if intent != Intent::Look {
-                return Err(EFAULT);
-            }
-            *found = 0;
-        }
-        let is_any_writable = pfns.iter().any(|found| found & pfn::WRITE != 0);
-        if is_any_writable && has_shadow_stack(mm, from, to) {
-            if intent == Intent::Write {
-                return Err(EPERM);
-            }
-            pfns.iter_mut().for_each(|found| *found &= !pfn::WRITE);
-        }
-        Ok(())
-    }
-
-    /// Faults in the pages from `from` to `to`, at most [`FAULT_PAGES`] of this chunk, both at the
-    /// start of a page. Sleeps, but not with the memory map locked: whoever looks at the process
-    /// meanwhile does not have to wait for its disk.
-    fn fault_in(&self, mm: &MmWithUser, from: usize, to: usize, intent: Intent) -> Result {
         let mut deadline = now_ns().saturating_add(FAULT_NS);
-        loop {
+        let mut waits = 0;
+        while waits < MOST_WAITS && now_ns() <= deadline {
+            if !is_wanted() {
+                return Err(EINTR);
+            }
+            work::give_way();
             let mut pfns = [0; FAULT_PAGES];
             let count = to.saturating_sub(from) >> PAGE_SHIFT;
             let found = pfns.get_mut(..count).ok_or(EINVAL)?;
-            let missing = match self.walk(mm, from, found) {
-                Ok(seq) => match first_missing(found, intent)? {
-                    None if self.enter_current(mm, from, found, intent, seq)? => return Ok(()),
-                    missing => missing,
-                },
-                Err(error) if error != EBUSY => return Err(error),
-                Err(_) => None,
+            let seq = match self.walk(mm, from, found) {
+                Ok(seq) => seq,
+                Err(error) if error == EBUSY => continue,
+                Err(error) => return Err(error),
             };
-            if let Some(index) = missing {
-                let missing = found
-                    .iter()
-                    .skip(index)
-                    .map(|found| is_missing(*found, intent));
-                if fault_in_missing(
-                    mm,
-                    from.saturating_add(index << PAGE_SHIFT),
-                    missing,
-                    intent,
-                )? {
-                    // It may have taken long, but it went on.
-                    deadline = now_ns().saturating_add(FAULT_NS);
+            if !found.iter().any(|found| is_missing(*found, intent)) {
+                if self.enter_current(mm, from, found, intent, seq)? {
+                    return Ok(());
                 }
+                continue;
             }
-            if now_ns() > deadline {
-                return Err(EBUSY);
+            if fault_in_missing(mm, from, found, intent)? {
+                // It may have taken long, but it went on.
+                deadline = now_ns().saturating_add(FAULT_NS);
+                waits = waits.wrapping_add(1);
             }
         }
+        Err(EBUSY)
     }
 
     /// Finds the pages that are there, from `from` on, as many as `pfns` has room for. Returns the number
@@ -531,6 +555,11 @@ impl Chunk {
 
     /// Enters what a walk found from `from` on, unless that is outdated: `seq` is what the walk returned.
     /// Returns whether it was entered. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` if a page is needed that cannot be used, or not for that; `EPERM` if it is of a shadow
+    /// stack and to be written to.
     fn enter_current(
         &self,
         mm: &MmWithUser,
@@ -540,14 +569,25 @@ impl Chunk {
         seq: usize,
     ) -> Result<bool> {
         let to = from.saturating_add(pfns.len() << PAGE_SHIFT);
-        Self::keep_reachable(mm, from, to, pfns, intent)?;
-        if self.persistent {
-            self.keep_persistent(pfns, intent)?;
-        }
+        let is_any_writable = pfns.iter().any(|found| found & pfn::WRITE != 0);
+        let is_shadow_stack = is_any_writable && has_shadow_stack(mm, from, to);
         let _changes = self.changes.lock();
         // SAFETY: As in `invalidate`.
         if unsafe { bindings::mmu_interval_read_retry(self.notifier.get(), seq) } {
             return Ok(false);
+        }
+        // From here on the pages are those of the process as long as `changes` is held.
+        //
+        // SAFETY: So they are there.
+        unsafe { keep_reachable(pfns, intent) }?;
+        if is_shadow_stack {
+            if intent == Intent::Write {
+                return Err(EPERM);
+            }
+            pfns.iter_mut().for_each(|found| *found &= !pfn::WRITE);
+        }
+        if self.persistent {
+            self.keep_persistent(pfns, intent)?;
         }
         // SAFETY: Nothing was invalidated since the walk began, and cannot be as `changes` is held.
         unsafe { self.enter(from, to, pfns) };
@@ -723,7 +763,7 @@ impl OnDemand {
     /// for as long as it takes to read them from wherever they are, which may be for ever: nobody but
     /// a worker of the process's own should call it.
     ///
-    /// It looks at `is_wanted` every 64 pages, and stops when that is false.
+    /// It looks at `is_wanted` now and then, and stops when that is false.
     ///
     /// # Errors
     ///
@@ -754,12 +794,8 @@ impl OnDemand {
             let chunk = self.chunk_for(&mm, next)?;
             let stop = chunk.start.saturating_add(CHUNK_BYTES).min(end);
             while next < stop {
-                if !is_wanted() {
-                    return Err(EINTR);
-                }
                 let upto = next.saturating_add(FAULT_PAGES * PAGE_SIZE).min(stop);
-                chunk.fault_in(&mm, next, upto, intent)?;
-                pmem::give_way();
+                chunk.fault_in(&mm, next, upto, intent, &is_wanted)?;
                 next = upto;
             }
         }
@@ -825,10 +861,11 @@ impl OnDemand {
         }
         self.make_room(growth);
         let start = address / CHUNK_BYTES * CHUNK_BYTES;
-        let chunk = charged_to(mm, || {
-            Arc::pin_init(Chunk::new(mm, start, self.persistent), GFP_KERNEL_ACCOUNT)
+        let chunk = charged_to(mm, || -> Result<_> {
+            let chunk = Arc::pin_init(Chunk::new(mm, start, self.persistent), GFP_KERNEL_ACCOUNT)?;
+            self.chunks.reserve_at(place)?.publish(chunk.clone())?;
+            Ok(chunk)
         })?;
-        self.chunks.reserve_at(place)?.publish(chunk.clone())?;
         growth.count = growth.count.saturating_add(1);
         Ok(chunk)
     }
