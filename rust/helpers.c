@@ -643,6 +643,11 @@ void ferroce_helper_skb_orphan(struct sk_buff *skb)
 	skb_orphan(skb);
 }
 
+void ferroce_helper_skb_forget_dev(struct sk_buff *skb)
+{
+	skb->dev = NULL;
+}
+
 void ferroce_helper_skb_dst_drop(struct sk_buff *skb)
 {
 	skb_dst_drop(skb);

@@ -9,6 +9,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Atomic;
 use kernel::sync::{new_mutex, Arc, Mutex, SetOnce};
 use kernel::task::Kuid;
+use rdma::net::HeldPacket;
 use rdma::share::{Charge, Share};
 use rdma::sync::Marked;
 use rdma::work::{Flags, Queue};
@@ -29,12 +30,17 @@ const MAX_AHS: usize = (*AH_NUMBERS.end() as usize + 1) / 8;
 /// requests at a time; what is more waits in line, behind what is the process's own.
 const PAGING_WORKERS: u16 = 8;
 
+/// Contexts of one user that have such workers: its processes that use on-demand memory.
+const PAGERS_OF_A_USER: usize = 256;
+
 /// What one of those may have of what there is a number of for all.
 struct Numbers {
     /// Address handles.
     ahs: Arc<Share>,
     /// Queue pairs in multicast groups; one for each group that it is in.
     attached: Arc<Share>,
+    /// Bytes of packets that wait for memory.
+    held_bytes: Arc<Share>,
 }
 
 impl Numbers {
@@ -43,6 +49,7 @@ impl Numbers {
         Ok(Self {
             ahs: Share::new(MAX_AHS.saturating_mul(times))?,
             attached: Share::new(MAX_ATTACHED.saturating_mul(times))?,
+            held_bytes: Share::new(MOST_HELD_BYTES.saturating_mul(times))?,
         })
     }
 }
@@ -55,6 +62,7 @@ struct User {
     euid: Kuid,
     contexts: usize,
     numbers: Arc<Numbers>,
+    pagers: Arc<Share>,
 }
 
 /// All that have opened a device.
@@ -78,17 +86,19 @@ impl Users {
     }
 
     /// Counts one more context of `euid`, until [`leave`](Self::leave). Returns what the user has.
-    fn enter(&self, euid: Kuid) -> Result<Arc<Numbers>> {
+    fn enter(&self, euid: Kuid) -> Result<(Arc<Numbers>, Arc<Share>)> {
         let mut users = self.users.lock();
         if let Some(user) = users.iter_mut().find(|user| user.euid == euid) {
             user.contexts = user.contexts.saturating_add(1);
-            return Ok(user.numbers.clone());
+            return Ok((user.numbers.clone(), user.pagers.clone()));
         }
         let numbers = Arc::new(Numbers::new(CONTEXTS_OF_A_USER)?, GFP_KERNEL_ACCOUNT)?;
+        let pagers = Share::new(PAGERS_OF_A_USER)?;
         let user = User {
             euid,
             contexts: 1,
             numbers: numbers.clone(),
+            pagers: pagers.clone(),
         };
         // To grow in place can panic, as the kernel's vectors have it.
         let mut more = KVVec::with_capacity(users.len().saturating_add(1), GFP_KERNEL_ACCOUNT)?;
@@ -97,7 +107,7 @@ impl Users {
         }
         let _ = more.push_within_capacity(user);
         *users = more;
-        Ok(numbers)
+        Ok((numbers, pagers))
     }
 
     fn leave(&self, euid: Kuid) {
@@ -121,11 +131,10 @@ pub(crate) struct Context {
     numbers: Numbers,
     /// What all contexts of its user have together.
     of_user: Arc<Numbers>,
-    /// Bytes of packets that wait for memory of the process.
-    pub(crate) held_bytes: Arc<Share>,
     /// Where its memory is paged in, and written back to persistence. It is there once the process has
     /// a region that may need that.
-    paging: SetOnce<Queue>,
+    paging: SetOnce<(Queue, Charge)>,
+    pagers: Arc<Share>,
     is_closed: Atomic<bool>,
 }
 
@@ -135,12 +144,12 @@ impl Context {
     /// # Errors
     ///
     /// `ENOMEM`.
-    fn new(of_user: Arc<Numbers>) -> Result<Arc<Self>> {
+    fn new((of_user, pagers): (Arc<Numbers>, Arc<Share>)) -> Result<Arc<Self>> {
         let context = Self {
             numbers: Numbers::new(1)?,
             of_user,
-            held_bytes: Share::new(MOST_HELD_BYTES)?,
             paging: SetOnce::new(),
+            pagers,
             is_closed: Atomic::new(false),
         };
         Ok(Arc::new(context, GFP_KERNEL_ACCOUNT)?)
@@ -171,16 +180,27 @@ impl Context {
         })
     }
 
+    /// Counts the memory of a packet that waits for memory.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if it is too much; the packet is dropped then.
+    pub(crate) fn charge(&self, packet: HeldPacket) -> Result<HeldPacket> {
+        let shares = [&self.numbers.held_bytes, &self.of_user.held_bytes];
+        packet.charged_to(shares).map_err(|_| ENOMEM)
+    }
+
     /// Makes a queue of work items that sleep for memory of the process, unless there is one. May sleep.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`; `ENODEV` when the module is being unloaded.
+    /// `ENOMEM`, also if the user has too many; `ENODEV` when the module is being unloaded.
     pub(crate) fn prepare_paging(&self) -> Result {
-        if self.paging.as_ref().is_none() {
+        if self.paging().is_none() {
+            let charge = self.pagers.take(1)?;
             let queue = Queue::with_workers(c"ferroce_fault", Flags::UNBOUND, PAGING_WORKERS)?;
             // Another thread may have been faster.
-            let _ = self.paging.populate(queue);
+            let _ = self.paging.populate((queue, charge));
         }
         Ok(())
     }
@@ -188,7 +208,7 @@ impl Context {
     /// The queue of work items that sleep for memory of the process. Any context.
     #[inline]
     pub(crate) fn paging(&self) -> Option<&Queue> {
-        self.paging.as_ref()
+        self.paging.as_ref().map(|(queue, _)| queue)
     }
 
     /// Whether the process has closed the device. Any context.

@@ -281,8 +281,10 @@ impl Inbox {
         handle: impl Fn(RxPacket<'_>),
     ) -> Aside {
         let mut packet = packet;
-        for _ in 0..MAKE_ROOM {
-            match self.push(packet, other) {
+        for round in 0..=MAKE_ROOM {
+            // What could not be made good by that much work is not the fault of this queue pair.
+            let has_room = || round == MAKE_ROOM || has_room();
+            match self.push(packet, other, has_room) {
                 Ok(first) => {
                     stats.count(Counter::SteeredPackets);
                     return first.map_or(Aside::Behind, Aside::First);
@@ -301,7 +303,12 @@ impl Inbox {
 
     /// Appends `packet` for `other`, or for whom those before it wait for. Returns `other` if there are
     /// none: from then on until it is closed the inbox has a work item that is queued or runs.
-    fn push(&self, packet: HeldPacket, other: Option<CpuId>) -> Result<Option<CpuId>, Declined> {
+    fn push(
+        &self,
+        packet: HeldPacket,
+        other: Option<CpuId>,
+        has_room: impl FnOnce() -> bool,
+    ) -> Result<Option<CpuId>, Declined> {
         let mut packets = self.packets.lock();
         let is_open = self.is_open.read_once();
         match wake::put(is_open, packets.is_empty(), has_room, other) {

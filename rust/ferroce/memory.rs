@@ -475,11 +475,12 @@ impl Unwritten {
     ///
     /// # Errors
     ///
-    /// `EFAULT` if the memory is gone, `EBUSY` if the process keeps changing it, `ENOMEM`.
-    pub(crate) fn write_back(&self) -> Result {
+    /// `EFAULT` if the memory is gone, `EBUSY` if the process keeps changing it, `EINTR` if it is not
+    /// wanted any more, `ENOMEM`.
+    pub(crate) fn write_back(&self, is_wanted: impl Fn() -> bool) -> Result {
         if let Some(memory) = self.mr.on_demand() {
             if self.len <= Self::LOOKED_FOR {
-                memory.fault_in(self.at, self.len, Intent::Look, || true)?;
+                memory.fault_in(self.at, self.len, Intent::Look, &is_wanted)?;
             }
             return memory.write_back_known(self.at, self.len);
         }
@@ -488,6 +489,9 @@ impl Unwritten {
             let piece = left.min(Self::AT_ONCE);
             self.write_back_piece(at, piece)?;
             pmem::give_way();
+            if !is_wanted() {
+                return Err(EINTR);
+            }
             at = at.wrapping_add(piece);
             left = left.wrapping_sub(piece);
         }

@@ -15,6 +15,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use rdma::net::{queue_purpose, HeldPacket, PacketQueue};
 use rdma::odp::Intent;
+use rdma::timer::msleep;
 use roce::host::Fault;
 
 use crate::context::Context;
@@ -23,6 +24,9 @@ use crate::stats::{Counter, Stats};
 
 /// Bytes that are faulted in beyond those that are needed at once, if they will be.
 const MAX_AHEAD: u32 = 256 << 10;
+
+/// How long a fault waits for which there was no memory.
+const STARVED_MS: u32 = 10;
 
 /// Memory that something has to be done for by a work item.
 #[derive(Clone)]
@@ -86,15 +90,21 @@ impl Absent {
     }
 
     /// Sees to it. Sleeps.
-    fn see_to(self, stats: &Stats) -> Option<Outcome> {
+    fn see_to(self, owner: Option<&Context>, stats: &Stats) -> Option<Outcome> {
+        let is_wanted = || owner.is_none_or(|owner| !owner.is_closed());
         let done = match &self {
             Self::Page(page) => {
                 stats.count(Counter::PageFaults);
-                page.fault_in()
+                page.fault_in(is_wanted)
             }
-            Self::Unwritten(unwritten) => unwritten.write_back(),
+            Self::Unwritten(unwritten) => unwritten.write_back(is_wanted),
         };
         match (done, self) {
+            // What was short may be had soon: the half finds it absent again.
+            (Err(error), _) if error == ENOMEM => {
+                msleep(STARVED_MS);
+                None
+            }
             (Err(_), absent) => Some(Outcome::Failed(absent)),
             (Ok(()), Self::Unwritten(unwritten)) => Some(Outcome::WrittenBack(unwritten)),
             (Ok(()), Self::Page(_)) => None,
@@ -108,10 +118,10 @@ impl AbsentPage {
     }
 
     /// Faults it in. Sleeps.
-    fn fault_in(&self) -> Result {
+    fn fault_in(&self, is_wanted: impl Fn() -> bool) -> Result {
         let memory = self.mr.on_demand().ok_or(EFAULT)?;
         let all = u64::from(self.len).saturating_add(u64::from(self.ahead));
-        let fault_in = |len| memory.fault_in(self.at, len, self.intent, || true);
+        let fault_in = |len| memory.fault_in(self.at, len, self.intent, &is_wanted);
         match fault_in(all) {
             Err(_) if self.ahead > 0 => fault_in(self.len.into()),
             result => result,
@@ -178,11 +188,17 @@ impl Faults {
     pub(crate) fn take(&mut self) -> Option<Absent> {
         self.absent.take()
     }
+
+    /// Whether this has to be used at once: it would have to be found out again.
+    #[inline]
+    pub(crate) fn has_outcome(&self) -> bool {
+        self.outcome.is_some()
+    }
 }
 
 queue_purpose! {
-    /// Packets that wait for memory.
-    Held: 1 << 14
+    /// Packets that wait for memory. Their owners' shares are what bounds them.
+    Held: usize::MAX
 }
 
 /// What a half waits for, and what waits with it. Guarded by the half's lock.
@@ -192,7 +208,9 @@ pub(crate) struct Waiting {
     to_place: Option<Absent>,
     packets: PacketQueue<Held>,
     /// How often the oldest packet, or what it waits for, has become another one.
-    turn: u64,
+    turn: u32,
+    /// How often what is to be sent has.
+    send_turn: u32,
     /// What the next packet to send is made of.
     to_send: Option<Absent>,
 }
@@ -202,14 +220,16 @@ pub(crate) struct Waiting {
 pub(crate) struct Wanted {
     to_place: Option<Absent>,
     to_send: Option<Absent>,
-    turn: u64,
+    turn: u32,
+    send_turn: u32,
 }
 
 /// What was seen to.
 pub(crate) struct Seen {
     to_place: Option<Outcome>,
     to_send: Option<Outcome>,
-    turn: u64,
+    turn: u32,
+    send_turn: u32,
 }
 
 impl Waiting {
@@ -228,7 +248,7 @@ impl Waiting {
     /// Whether there is something to be done by a work item.
     #[inline]
     pub(crate) fn is_any(&self) -> bool {
-        self.holds_packets() || self.stops_sending()
+        self.to_place.is_some() || self.holds_packets() || self.stops_sending()
     }
 
     /// Has a packet wait behind the others, on account of `owner`. It is dropped, as the network might
@@ -241,17 +261,15 @@ impl Waiting {
         stats.count(counter);
     }
 
-    /// The first one waits in any case: without it nothing would come of what it waits for.
     fn try_hold(&mut self, packet: AtHand<'_>, owner: Option<&Context>) -> Result {
         let mut packet = packet.keep()?;
         if let Some(owner) = owner {
-            let charged = packet.charged_to(&owner.held_bytes, self.packets.is_empty());
-            packet = charged.map_err(|_| ENOMEM)?;
+            packet = owner.charge(packet)?;
         }
         self.packets.push(packet).map_err(|_| ENOMEM)
     }
 
-    /// Has the first packet wait, for `absent`.
+    /// Has the first packet wait, for `absent`; which is seen to also if the packet cannot be kept.
     pub(crate) fn begin(
         &mut self,
         absent: Option<Absent>,
@@ -261,9 +279,6 @@ impl Waiting {
     ) {
         self.wait_for(absent);
         self.hold(packet, owner, stats);
-        if self.packets.is_empty() {
-            self.wait_for(None);
-        }
     }
 
     /// Has the oldest packet wait again, for `absent`.
@@ -285,6 +300,7 @@ impl Waiting {
     /// Has what is to be sent wait for `absent`.
     pub(crate) fn stop_sending(&mut self, absent: Option<Absent>) {
         self.to_send = absent;
+        self.send_turn = self.send_turn.wrapping_add(1);
     }
 
     /// What is waited for. It goes on waiting.
@@ -293,6 +309,7 @@ impl Waiting {
             to_place: self.to_place.clone(),
             to_send: self.to_send.clone(),
             turn: self.turn,
+            send_turn: self.send_turn,
         }
     }
 
@@ -301,27 +318,29 @@ impl Waiting {
     pub(crate) fn go_on(&mut self, seen: Seen) -> (Faults, Faults) {
         // Of another packet, if the half was reset meanwhile, nothing was seen to.
         let to_place = seen.to_place.filter(|_| seen.turn == self.turn);
+        let to_send = seen.to_send.filter(|_| seen.send_turn == self.send_turn);
         self.to_place = None;
         self.to_send = None;
-        (Faults::after(to_place), Faults::after(seen.to_send))
+        (Faults::after(to_place), Faults::after(to_send))
     }
 
     /// Forgets all.
     pub(crate) fn clear(&mut self) {
         self.wait_for(None);
-        self.to_send = None;
+        self.stop_sending(None);
         self.packets.clear();
     }
 }
 
 impl Wanted {
-    /// Faults it in, or writes it back. Sleeps.
-    pub(crate) fn see_to(self, stats: &Stats) -> Seen {
-        let see_to = |absent: Option<Absent>| absent?.see_to(stats);
+    /// Faults it in, or writes it back, for a process that has `owner` open. Sleeps.
+    pub(crate) fn see_to(self, owner: Option<&Context>, stats: &Stats) -> Seen {
+        let see_to = |absent: Option<Absent>| absent?.see_to(owner, stats);
         Seen {
             to_place: see_to(self.to_place),
             to_send: see_to(self.to_send),
             turn: self.turn,
+            send_turn: self.send_turn,
         }
     }
 }

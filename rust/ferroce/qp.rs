@@ -170,6 +170,8 @@ pub(crate) struct Qp {
     pub(crate) stream: Stream,
     /// More requests could be under way if there were room for them.
     pub(crate) is_narrow: Atomic<bool>,
+    /// The number of the queue pair of the same device that it is connected to; 0 if there is none.
+    own_peer: Atomic<u32>,
     /// Whose turn it is to run the work item that several work queues have.
     pub(crate) turn: Turn,
     #[pin]
@@ -236,6 +238,7 @@ impl Qp {
             last_replied: LastSent::new(),
             stream: Stream::new(),
             is_narrow: Atomic::new(false),
+            own_peer: Atomic::new(0),
             turn: Turn::new(),
             send <- rdma::new_bh_spinlock!(send, "ferroce::Qp::send"),
             recv <- rdma::new_bh_spinlock!(recv, "ferroce::Qp::recv"),
@@ -283,6 +286,19 @@ impl Qp {
         for state in [State::Rts, State::Sqd] {
             let _ = self.state.cmpxchg(state as u32, State::Sqe as u32, Full);
         }
+    }
+
+    /// The queue pair of the same device that it is connected to, whose packets reach it by no network.
+    pub(crate) fn own_peer(&self) -> Option<Qpn> {
+        match self.own_peer.read_once() {
+            0 => None,
+            number => Some(Qpn::new(number)),
+        }
+    }
+
+    /// Sets which one that is.
+    pub(crate) fn set_own_peer(&self, peer: Option<Qpn>) {
+        self.own_peer.write_once(peer.map_or(0, Qpn::get));
     }
 
     /// Notes events for the work item to raise.

@@ -172,13 +172,17 @@ fn take_in(
     Ok(half)
 }
 
-/// Passes packets of a connection that `device` sends to itself to the queue pair that they are for.
-/// Who sends them holds a lock of its own, so they are handled later. Bottom halves are disabled.
+/// Passes packets that `sender` sends to its own device to the queue pair that they are for. The sender
+/// holds a lock of its own, so they are handled later. Bottom halves are disabled.
+///
+/// That queue pair must be connected to the sender: nobody else's packets may wait before those of its
+/// peer.
 ///
 /// # Errors
 ///
 /// The counter of the reason for which they are dropped.
-pub(crate) fn pass(device: &Device, mut own: PacketQueue<OwnFrames>) -> Result<(), Counter> {
+pub(crate) fn pass(sender: &Qp, mut own: PacketQueue<OwnFrames>) -> Result<(), Counter> {
+    let device = &sender.fixed.device;
     let Some(first) = own.pop() else {
         return Ok(());
     };
@@ -187,6 +191,9 @@ pub(crate) fn pass(device: &Device, mut own: PacketQueue<OwnFrames>) -> Result<(
     let guard = rcu::read_lock();
     let qp = device.qps.get(packet.bth.dest_qp.get(), &guard);
     let qp = qp.ok_or(Counter::UnknownQp)?;
+    if qp.own_peer() != Some(sender.fixed.qpn) {
+        return Err(Counter::BadSource);
+    }
     let here = CpuId::current();
     let len = first.payload_len();
     own.push_front(first);

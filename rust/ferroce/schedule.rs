@@ -16,7 +16,7 @@ use kernel::prelude::*;
 use kernel::sync::{Arc, ArcBorrow};
 use kernel::workqueue::WorkItem;
 use rdma::net::{CreditWaker, HeldPacket, Path};
-use rdma::sync::{may_disable_bh, BhDisabled, Marked};
+use rdma::sync::{full_barrier, may_disable_bh, BhDisabled, Marked};
 use rdma::timer::{now_ns, TimerCallback};
 use rdma::work::{self as worker, Queue};
 use roce::abi::Poster;
@@ -94,9 +94,6 @@ const FAULT_ROUNDS: u32 = 64;
 
 /// How long a stream of requests waits for more of them, where there is one CPU.
 const SOON_NS: u64 = 100_000;
-
-/// How long timeouts wait while packets do that may be what they are about.
-const HELD_NS: u64 = 5_000_000;
 
 /// How long a work request waits that could not be taken for want of memory.
 const STARVED_NS: u64 = 1_000_000;
@@ -194,6 +191,8 @@ pub(crate) fn posted_sends(qp: ArcBorrow<'_, Qp>) {
 ///
 /// A packet that needs one finds it. Only if there are no more packets to come it is flushed.
 pub(crate) fn posted_receives(qp: ArcBorrow<'_, Qp>) {
+    // Either this sees that the queue pair has failed, or who flushes it sees what was posted.
+    full_barrier();
     if qp.state() == State::Err {
         run_later(qp);
     }
@@ -440,7 +439,8 @@ fn run_send_at(
             is_left: other.is_some(),
             ahead,
         };
-        let run = gate.closed().unwrap_or_else(|| {
+        let closed = gate.closed().filter(|_| !findings.faults.has_outcome());
+        let run = closed.unwrap_or_else(|| {
             qp.last_sent.note();
             send(&qp, &mut half, &mut findings, now)
         });
@@ -464,13 +464,11 @@ fn run_send_at(
     run
 }
 
-/// When to look at the requester's timeouts. What a packet says that waits may be what it waits for.
+/// When to look at the requester's timeouts. Not while packets wait for memory: what one of them says may
+/// be what it waits for. The work item that goes on with them asks again.
 fn next_timeout(half: &SendHalf) -> Option<u64> {
     let at = half.service.poll_timeout()?.as_ns();
-    if half.waiting.holds_packets() {
-        return Some(at.max(now_ns().saturating_add(HELD_NS)));
-    }
-    Some(at)
+    (!half.waiting.holds_packets()).then_some(at)
 }
 
 /// Sends what there is to send, or flushes it when the send queue has failed alone. The send lock is
@@ -516,7 +514,7 @@ fn flush_path(qp: &Qp, last: &LastSent, path: &mut Path, stats: &Stats) {
     let device = &qp.fixed.device;
     let bytes = tx::flush(path, &qp.fixed.credit, stats);
     if let Some(own) = path.take_own() {
-        if let Err(drop) = rx::pass(device, own) {
+        if let Err(drop) = rx::pass(qp, own) {
             device.stats.count(drop);
         }
     }
@@ -648,7 +646,7 @@ fn run_replies_after(qp: ArcBorrow<'_, Qp>, faults: Faults) -> Option<CpuId> {
         let mut half = qp.recv.lock();
         let ahead = qp.replies_ahead().filter(|_| !stays_here(&half.route));
         let elsewhere = wake::replies_elsewhere(ahead, || half.service.needs_poll());
-        if elsewhere.is_some() {
+        if elsewhere.is_some() && !findings.faults.has_outcome() {
             return elsewhere;
         }
         half.arrivals.end();
@@ -760,7 +758,7 @@ fn run_recv_faults(qp: ArcBorrow<'_, Qp>) {
             }
             half.waiting.wanted()
         };
-        let seen = wanted.see_to(stats);
+        let seen = wanted.see_to(qp.owner(), stats);
         let mut findings = Findings::default();
         let to_send = {
             let mut half = qp.recv.lock();
@@ -795,7 +793,7 @@ fn handle_held_requests(qp: &Qp, half: &mut RecvHalf, findings: &mut Findings) {
 /// Faults in what the send half waits for, and has it go on. Sleeps.
 fn run_send_faults(qp: ArcBorrow<'_, Qp>) {
     let wanted = qp.send.lock().waiting.wanted();
-    let seen = wanted.see_to(&qp.fixed.device.stats);
+    let seen = wanted.see_to(qp.owner(), &qp.fixed.device.stats);
     run_send(qp, |half, findings, now| {
         let (to_place, to_send) = half.waiting.go_on(seen);
         findings.faults = to_place;

@@ -42,22 +42,17 @@ impl Share {
     ///
     /// `ENOMEM` if as much is not left.
     pub fn take(self: &Arc<Self>, amount: u32) -> Result<Charge> {
-        let charge = self.take_anyway(amount);
-        if self.used() > self.limit {
+        // The sum cannot wrap: it counts things that exist.
+        let before = self.used.fetch_add(amount as usize, Relaxed);
+        // INVARIANT: Counted just now.
+        let charge = Charge {
+            share: self.clone(),
+            amount,
+        };
+        if before.saturating_add(amount as usize) > self.limit {
             return Err(ENOMEM);
         }
         Ok(charge)
-    }
-
-    /// Takes `amount`, also beyond the limit. Any context.
-    pub fn take_anyway(self: &Arc<Self>, amount: u32) -> Charge {
-        // The sum cannot wrap: it counts things that exist.
-        self.used.fetch_add(amount as usize, Relaxed);
-        // INVARIANT: Counted just now.
-        Charge {
-            share: self.clone(),
-            amount,
-        }
     }
 }
 

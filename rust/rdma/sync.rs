@@ -168,6 +168,12 @@ unsafe impl Backend for IrqSpinLockBackend {
     }
 }
 
+/// Orders all that was stored and loaded before it against all that is after it, for all CPUs.
+#[inline]
+pub fn full_barrier() {
+    crate::compat::smp_mb();
+}
+
 /// Whether a [`BhSpinLock`] may be taken here: in process and softirq context, with interrupts
 /// enabled.
 #[inline]

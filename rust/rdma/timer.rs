@@ -54,6 +54,12 @@ pub fn now_ns() -> u64 {
     now.unsigned_abs()
 }
 
+/// Sleeps for `ms` milliseconds at least. Process context.
+pub fn msleep(ms: u32) {
+    // SAFETY: The caller may sleep.
+    unsafe { bindings::msleep(ms) };
+}
+
 /// A timer, embedded in the `T` whose [`TimerCallback::expired`] it calls.
 ///
 /// `ID` tells several timers of one type apart.

@@ -41,6 +41,8 @@ struct Prefetch {
     done: Done,
     /// Nobody waits for it any more.
     is_given_up: Atomic<bool>,
+    /// How far it has come; for whoever waits to see that it goes on.
+    steps: Atomic<u32>,
     #[pin]
     work: Work<Self>,
 }
@@ -63,6 +65,9 @@ impl WorkItem for Prefetch {
 /// How often a process that waits looks whether the device is going, in milliseconds.
 const LOOK_MS: u32 = 100;
 
+/// How often it looks in vain whether anything comes.
+const LOOKS: u32 = 100;
+
 impl Prefetch {
     fn new(
         pieces: Slots<Option<Piece>>,
@@ -77,6 +82,7 @@ impl Prefetch {
                 error: Atomic::new(0),
                 done <- Done::new(),
                 is_given_up: Atomic::new(false),
+                steps: Atomic::new(0),
                 work <- new_work!("ferroce::Prefetch"),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -84,6 +90,8 @@ impl Prefetch {
     }
 
     fn is_wanted(&self) -> bool {
+        self.steps
+            .write_once(self.steps.read_once().wrapping_add(1));
         !self.is_given_up.read_once() && !self.context.is_closed()
     }
 
@@ -100,18 +108,25 @@ impl Prefetch {
         Ok(())
     }
 
-    /// Waits for it. Sleeps, until the process is killed or the device goes at the latest.
+    /// Waits for it. Sleeps: until the process is killed, the device goes, or nothing has come for ten
+    /// seconds, at the latest. Whoever removes the device, or moves it elsewhere, waits for the verb.
     fn wait(&self, device: &Device) -> Result {
-        loop {
-            let result = match self.done.wait(LOOK_MS) {
+        let (mut steps, mut looks) = (0, 0);
+        let error = loop {
+            match self.done.wait(LOOK_MS) {
                 Waited::Done => return to_result(self.error.load(Acquire)),
-                Waited::Killed => Err(EINTR),
-                Waited::TimedOut if device.is_leaving() => Err(ENODEV),
-                Waited::TimedOut => continue,
-            };
-            self.is_given_up.write_once(true);
-            return result;
-        }
+                Waited::Killed => break EINTR,
+                Waited::TimedOut if device.is_leaving() => break ENODEV,
+                Waited::TimedOut => {}
+            }
+            let before = core::mem::replace(&mut steps, self.steps.read_once());
+            looks = if steps == before { looks + 1 } else { 0 };
+            if looks >= LOOKS {
+                break EBUSY;
+            }
+        };
+        self.is_given_up.write_once(true);
+        Err(error)
     }
 }
 
@@ -122,7 +137,7 @@ impl Prefetch {
 ///
 /// `EFAULT` if a range has no such region or is not all in it, or if its memory is to be written to
 /// and may not; if it is brought in at once, also if the process has no such memory, `EINTR` if the
-/// process is killed meanwhile, and `ENODEV` if the device goes. `ENOMEM`.
+/// process is killed meanwhile, `ENODEV` if the device goes, and `EBUSY` if nothing comes. `ENOMEM`.
 pub(super) fn advise(
     pd: &IbPd<Verbs>,
     advice: Advice,

@@ -73,11 +73,10 @@ impl Handle {
 pub(super) fn register(pd: &IbPd<Verbs>, init: MrInit) -> Result<NewMr<Handle>> {
     let rights = Rights::from_flags(init.access)?;
     let is_persistent = rights.contains(Rights::FLUSH_PERSISTENT);
-    // Before anything can wait for it.
-    if let Some(context) = pd.ucontext() {
-        if is_persistent || Rights::is_on_demand(init.access) {
-            context.prepare_paging()?;
-        }
+    // Before anything can wait for it: in whose workers it would, the kernel's domains do not say.
+    if is_persistent || Rights::is_on_demand(init.access) {
+        let context = pd.ucontext().ok_or(EOPNOTSUPP)?;
+        context.prepare_paging()?;
     }
     let pages = if Rights::is_on_demand(init.access) {
         let is_implicit = init.start == 0 && init.length == u64::MAX;

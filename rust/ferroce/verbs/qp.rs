@@ -512,6 +512,11 @@ impl Handle {
         {
             let mut half = qp.recv.lock();
             half.route = recv_route.or(half.route.take());
+            let keeps_own = half
+                .route
+                .as_ref()
+                .is_some_and(|route| route.path.keeps_own());
+            qp.set_own_peer(keeps_own.then_some(new.attributes.dest_qp));
             let bundle = bundle(&half.route);
             if let Some(replay) = prepared.replay {
                 half.service.set_replay(replay);
@@ -542,6 +547,7 @@ impl Handle {
     fn reset(&self) {
         let qp = &self.qp;
         qp.set_state(State::Reset);
+        qp.set_own_peer(None);
         qp.inbox.clear();
         qp.answers.clear();
         let mut findings = Findings::default();

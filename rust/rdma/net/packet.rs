@@ -13,6 +13,7 @@ use kernel::sync::Arc;
 use rdma_bindings as bindings;
 
 use crate::crc;
+use crate::net::pool::PAGES_BYTES;
 use crate::net::{gid_of_ipv4, NetDevice};
 use crate::pages::{Backing, Pages};
 use crate::share::{Charge, Share};
@@ -66,8 +67,8 @@ pub struct RxPacket<'a> {
 /// softirq context.
 pub struct HeldPacket {
     datagram: Datagram,
-    /// What it takes of the share of its holder.
-    charge: Option<Charge>,
+    /// What it takes of the shares of its holder.
+    charges: Option<[Charge; 2]>,
 }
 
 // SAFETY: The skb is ours and belongs to no thread.
@@ -150,7 +151,7 @@ impl<'a> RxPacket<'a> {
         let datagram = Datagram { ..*self };
         core::mem::forget(self);
         let skb = datagram.skb.as_ptr();
-        // What may go away with the read side in which it was received: its socket and its route.
+        // What may go away with the read side in which it was received: its socket, route and netdev.
         //
         // SAFETY: The skb is ours, and only this thread has it.
         unsafe {
@@ -158,6 +159,7 @@ impl<'a> RxPacket<'a> {
                 bindings::skb_orphan(skb);
             }
             bindings::skb_dst_drop(skb);
+            bindings::skb_forget_dev(skb);
         }
         // INVARIANT: It is the same, and nobody else has it.
         HeldPacket::from_parts(datagram, None)
@@ -167,15 +169,21 @@ impl<'a> RxPacket<'a> {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
+    /// `ENOMEM`; `EINVAL` for one that never left this module: the clone would count against no credit.
     pub fn clone_held(&self) -> Result<HeldPacket> {
+        if self.is_own {
+            return Err(EINVAL);
+        }
         // SAFETY: The skb is ours. Nothing here writes to its bytes, which the clone shares.
         let clone = unsafe { kernel::bindings::skb_clone(self.skb.as_ptr(), GFP_ATOMIC) };
         let clone = NonNull::new(clone).ok_or(ENOMEM)?;
-        // It has no socket, but the route.
+        // It has no socket, but the rest.
         //
         // SAFETY: The clone is ours, and only this thread has it.
-        unsafe { bindings::skb_dst_drop(clone.as_ptr()) };
+        unsafe {
+            bindings::skb_dst_drop(clone.as_ptr());
+            bindings::skb_forget_dev(clone.as_ptr());
+        }
         let datagram = Datagram {
             skb: clone,
             ..**self
@@ -437,32 +445,34 @@ impl HeldPacket {
     ///
     /// The invariants of [`Datagram`] must hold, and nobody else may have its skb.
     #[inline]
-    pub(super) fn from_parts(datagram: Datagram, charge: Option<Charge>) -> Self {
-        Self { datagram, charge }
+    pub(super) fn from_parts(datagram: Datagram, charges: Option<[Charge; 2]>) -> Self {
+        Self { datagram, charges }
     }
 
     #[inline]
-    pub(super) fn into_parts(self) -> (Datagram, Option<Charge>) {
+    pub(super) fn into_parts(self) -> (Datagram, Option<[Charge; 2]>) {
         let mut this = ManuallyDrop::new(self);
-        (Datagram { ..**this }, this.charge.take())
+        (Datagram { ..**this }, this.charges.take())
     }
 
-    /// Counts its memory against `share` until it is freed or [handled](Self::now), in bytes. If
-    /// `anyway`, also beyond the limit.
+    /// Counts its memory against each of `shares`, in bytes, until it is freed or
+    /// [handled](Self::now).
     ///
     /// # Errors
     ///
-    /// The datagram, if as much is not left.
-    pub fn charged_to(mut self, share: &Arc<Share>, anyway: bool) -> Result<Self, Self> {
+    /// The datagram, if as much is not left of one of them.
+    pub fn charged_to(mut self, shares: [&Arc<Share>; 2]) -> Result<Self, Self> {
         // SAFETY: The skb is ours.
-        let bytes = unsafe { self.skb.as_ref() }.truesize;
-        if anyway {
-            self.charge = Some(share.take_anyway(bytes));
-            return Ok(self);
-        }
-        match share.take(bytes) {
-            Ok(charge) => {
-                self.charge = Some(charge);
+        let size = unsafe { self.skb.as_ref() }.truesize;
+        // A small one may be a part of pages that it keeps alone.
+        let bytes = size.max(PAGES_BYTES as u32);
+        let [first, second] = shares;
+        let charges = first
+            .take(bytes)
+            .and_then(|first| Ok([first, second.take(bytes)?]));
+        match charges {
+            Ok(charges) => {
+                self.charges = Some(charges);
                 Ok(self)
             }
             Err(_) => Err(self),
@@ -472,7 +482,7 @@ impl HeldPacket {
     /// Goes on with it, where bottom halves are disabled.
     #[inline]
     pub fn now(self, context: &BhDisabled) -> RxPacket<'_> {
-        let (datagram, _charge) = self.into_parts();
+        let (datagram, _charges) = self.into_parts();
         // INVARIANT: It is the same, and nobody else has it.
         RxPacket {
             datagram,

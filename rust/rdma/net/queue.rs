@@ -12,6 +12,7 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use rdma_bindings as bindings;
 
 use crate::net::packet::{Datagram, HeldPacket};
+use crate::net::OwnFrames;
 use crate::share::Charge;
 use crate::sync::Marked;
 
@@ -49,13 +50,14 @@ pub use queue_purpose;
 /// purpose. It needs no memory of its own.
 ///
 /// An empty queue takes a datagram in any case. Those that are [our own](Datagram::is_own) count
-/// against the credit of their sender, as long as they exist: they always have room.
+/// against the credit of their sender, as long as they exist: they always have room, and take none of
+/// others.
 ///
 /// # Invariants
 ///
 /// `first` and `last` are the ends of a list of `len` skbs, linked by `next`, or null. Each is the
 /// skb of a [`HeldPacket`] that was let go of for it, and so in no other queue; its control block says
-/// the rest. All of them are counted in [`Purpose::held`].
+/// the rest. All but our own are counted in [`Purpose::held`].
 pub struct PacketQueue<P: Purpose> {
     first: *mut sk_buff,
     last: *mut sk_buff,
@@ -110,12 +112,12 @@ impl<P: Purpose> PacketQueue<P> {
     ///
     /// The datagram, if the queue is full, or all are.
     pub fn push(&mut self, packet: HeldPacket) -> Result<(), HeldPacket> {
-        let all = P::held().fetch_add(1, Relaxed);
-        let is_full = self.len >= Self::MAX || (self.len > 0 && all >= P::MAX_OF_ALL);
+        let is_full =
+            self.len >= Self::MAX || (self.len > 0 && Self::len_of_all() >= P::MAX_OF_ALL);
         if is_full && !packet.is_own() {
-            P::held().fetch_sub(1, Relaxed);
             return Err(packet);
         }
+        Self::count(&packet, 1);
         let skb = packet.into_skb();
         // SAFETY: The skb is ours, and so is its control block, which is large enough. So is the
         // last one of the list.
@@ -131,8 +133,16 @@ impl<P: Purpose> PacketQueue<P> {
         Ok(())
     }
 
-    /// Appends all of `other`, however many there are.
-    pub fn append<O: Purpose>(&mut self, other: PacketQueue<O>) {
+    /// Counts `packet` among those that wait in queues of this purpose, or no more.
+    #[inline]
+    fn count(packet: &HeldPacket, change: isize) {
+        if !packet.is_own() {
+            P::held().fetch_add(change as usize, Relaxed);
+        }
+    }
+
+    /// Appends all of `other`, however many there are, which are our own.
+    pub fn append(&mut self, other: PacketQueue<OwnFrames>) {
         let other = core::mem::ManuallyDrop::new(other);
         let Some(first) = NonNull::new(other.first) else {
             return;
@@ -145,13 +155,11 @@ impl<P: Purpose> PacketQueue<P> {
         // INVARIANT: The lists are one, of which the other queue has nothing left.
         self.last = other.last;
         self.len = self.len.wrapping_add(other.len);
-        P::held().fetch_add(other.len, Relaxed);
-        O::held().fetch_sub(other.len, Relaxed);
     }
 
     /// Puts a datagram back that was taken out last.
     pub fn push_front(&mut self, packet: HeldPacket) {
-        P::held().fetch_add(1, Relaxed);
+        Self::count(&packet, 1);
         let skb = packet.into_skb();
         // SAFETY: As in `push`.
         unsafe { bindings::skb_set_next(skb, self.first) };
@@ -174,9 +182,10 @@ impl<P: Purpose> PacketQueue<P> {
             self.last = ptr::null_mut();
         }
         self.len = self.len.wrapping_sub(1);
-        P::held().fetch_sub(1, Relaxed);
         // SAFETY: It came from `into_skb`.
-        Some(unsafe { HeldPacket::from_skb(skb) })
+        let packet = unsafe { HeldPacket::from_skb(skb) };
+        Self::count(&packet, -1);
+        Some(packet)
     }
 
     /// Drops all.
@@ -198,7 +207,7 @@ struct Note {
     psns: u16,
     is_ipv6: bool,
     is_own: bool,
-    charge: Option<Charge>,
+    charges: Option<[Charge; 2]>,
 }
 
 static_assert!(
@@ -209,7 +218,7 @@ static_assert!(
 impl HeldPacket {
     /// Gives the skb away, with what is known of it in its control block.
     fn into_skb(self) -> *mut sk_buff {
-        let (datagram, charge) = self.into_parts();
+        let (datagram, charges) = self.into_parts();
         let Datagram {
             skb,
             payload_len,
@@ -222,7 +231,7 @@ impl HeldPacket {
             psns,
             is_ipv6,
             is_own,
-            charge,
+            charges,
         };
         // SAFETY: The skb was ours, as was its control block, which has room for it.
         unsafe {
@@ -248,7 +257,7 @@ impl HeldPacket {
             psns,
             is_ipv6,
             is_own,
-            charge,
+            charges,
         } = note;
         let datagram = Datagram {
             skb,
@@ -258,6 +267,6 @@ impl HeldPacket {
             psns,
         };
         // INVARIANT: As they were.
-        Self::from_parts(datagram, charge)
+        Self::from_parts(datagram, charges)
     }
 }
