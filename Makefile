@@ -59,6 +59,7 @@ tables:
 	@qemu/enter -- scripts/conformance
 	@qemu/enter -- scripts/performance
 	@qemu/enter -- scripts/survival
+	@qemu/enter -- scripts/memory
 
 SECONDS ?= 60
 
@@ -111,7 +112,7 @@ help:
 	@echo '  sim      the protocol over bad networks on virtual time, many thousand times'
 	@echo '  doc      what the code says of itself, as HTML'
 	@echo '  bench-profile  where the instructions go, by function (CASES="write 64 KiB"; REAL=1: the time)'
-	@echo '  tables   tables.rst, unsafe.rst, performance.rst, survival.rst and the conformance report'
+	@echo '  tables   tables.rst, unsafe.rst, performance.rst, survival.rst, memory.rst and the conformance report'
 	@echo '           of Documentation'
 	@echo '  figures  goodput.rst of Documentation, what losses cost in the simulator'
 	@echo '  coverage  how much of the protocol the host tests run'
