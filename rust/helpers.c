@@ -7,6 +7,7 @@
 /* RDMA core */
 
 #include <linux/mm.h>
+#include <linux/shmem_fs.h>
 #include <linux/string.h>
 #include <net/net_namespace.h>
 #include <net/netlink.h>
@@ -116,6 +117,11 @@ void ferroce_helper_nla_nest_cancel(struct sk_buff *skb, struct nlattr *start)
 void ferroce_helper_vm_flags_set(struct vm_area_struct *vma, vm_flags_t flags)
 {
 	vm_flags_set(vma, flags);
+}
+
+struct file *ferroce_helper_empty_shmem_file(const char *name)
+{
+	return shmem_kernel_file_setup(name, 0, EMPTY_VMA_FLAGS);
 }
 
 bool ferroce_helper_virt_addr_valid(unsigned long address)

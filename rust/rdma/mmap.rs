@@ -5,10 +5,14 @@
 //! Each ring gets an offset in the file of the process's context, which the process is told
 //! ([`Mminfo`]) and passes to `mmap`. The object owns the offset: it is taken back when the object
 //! is destroyed. What was mapped before stays mapped, as mapped pages are held by the mapping.
+//!
+//! A mapping keeps the file that it is of. The memory map of a process that was killed stays as long as
+//! somebody uses it, such as a fault for on-demand memory that does not come. Its rings would keep the
+//! file of the context, and so all objects of the process. So they refer to another one: [`RingFile`].
 
 use core::ptr::NonNull;
 
-use kernel::error::{from_result, to_result};
+use kernel::error::{from_err_ptr, from_result, to_result};
 use kernel::ffi::c_int;
 use kernel::page::PAGE_SHIFT;
 use kernel::prelude::*;
@@ -18,6 +22,8 @@ use kernel::types::Opaque;
 
 use rdma_bindings as bindings;
 
+use crate::object::Ucontext;
+use crate::ops::Operations;
 use crate::ring::SharedMemory;
 
 /// What a process passes to `mmap` to get a ring: `struct mminfo`.
@@ -42,6 +48,54 @@ impl Mminfo {
         let [a, b, c, d, e, f, g, h] = self.offset.to_ne_bytes();
         let [i, j, k, l] = self.size.to_ne_bytes();
         [a, b, c, d, e, f, g, h, i, j, k, l, 0, 0, 0, 0]
+    }
+}
+
+/// The file that mappings of rings refer to, in place of the context's own.
+///
+/// It is an empty file of shared memory: one of the kernel's, so that it keeps no module. Each context
+/// has its own: whatever a process can do to a file by what it has mapped of it, such as to punch a hole,
+/// is done to its own mappings.
+///
+/// # Invariants
+///
+/// Owns a reference to the file.
+pub(crate) struct RingFile(NonNull<bindings::file>);
+
+// SAFETY: Files may be used and released by any thread.
+unsafe impl Send for RingFile {}
+// SAFETY: As above.
+unsafe impl Sync for RingFile {}
+
+impl RingFile {
+    /// May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `ENFILE`.
+    pub(crate) fn new() -> Result<Self> {
+        // SAFETY: The name is a string.
+        let file =
+            from_err_ptr(unsafe { bindings::empty_shmem_file(c"ferroce ring".as_char_ptr()) })?;
+        // INVARIANT: The reference is ours.
+        Ok(Self(NonNull::new(file).ok_or(ENOMEM)?))
+    }
+
+    /// Has `vma` refer to it.
+    ///
+    /// # Safety
+    ///
+    /// To be called in an `mmap` callback for `vma`.
+    unsafe fn take_over(&self, vma: *mut bindings::vm_area_struct) {
+        // SAFETY: By the safety requirements and the type invariants.
+        unsafe { bindings::vma_set_file(vma, self.0.as_ptr()) };
+    }
+}
+
+impl Drop for RingFile {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants.
+        unsafe { bindings::fput(self.0.as_ptr()) };
     }
 }
 
@@ -168,8 +222,8 @@ impl Drop for MappingSlot {
 ///
 /// # Safety
 ///
-/// To be called by the core alone, with a context of a device of this crate.
-pub(crate) unsafe extern "C" fn mmap_callback(
+/// To be called by the core alone, with a context of a device of `T`.
+pub(crate) unsafe extern "C" fn mmap_callback<T: Operations>(
     ucontext: *mut bindings::ib_ucontext,
     vma: *mut bindings::vm_area_struct,
 ) -> c_int {
@@ -186,11 +240,13 @@ pub(crate) unsafe extern "C" fn mmap_callback(
             return Err(EINVAL);
         }
         // SAFETY: The core calls with a valid area that is being set up, and locked for that.
-        unsafe { entry.memory.map(vma) }
-            .map(|()| 0)
-            .inspect_err(|_| {
-                entry.is_mapped.xchg(false, Full);
-            })
+        if let Err(error) = unsafe { entry.memory.map(vma) } {
+            entry.is_mapped.xchg(false, Full);
+            return Err(error);
+        }
+        // SAFETY: The context is valid and of `T`, and this is the callback for the area.
+        unsafe { Ucontext::<T>::from_raw(ucontext).ring_file().take_over(vma) };
+        Ok(0)
     });
     // SAFETY: The reference was taken above.
     unsafe { bindings::rdma_user_mmap_entry_put(core.as_ptr()) };

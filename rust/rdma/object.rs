@@ -17,7 +17,7 @@ use rdma_bindings as bindings;
 use roce::num::Qpn;
 
 use crate::device::Device;
-use crate::mmap::{Mapping, MappingSlot};
+use crate::mmap::{Mapping, MappingSlot, RingFile};
 use crate::ops::Operations;
 use crate::qp::QpType;
 use crate::udata::MAX_RINGS;
@@ -29,8 +29,9 @@ use crate::upcall::GateOwner;
 pub(crate) struct Body<D, G = ()> {
     /// Rings that the object's process may map.
     mappings: [MappingSlot; MAX_RINGS],
-    /// Keeps upcalls from the object once it is gone.
-    _gate: G,
+    /// Of an object with upcalls: what keeps them from it once it is gone. Of a context: its file for
+    /// rings.
+    gate: G,
     data: D,
 }
 
@@ -38,7 +39,7 @@ impl<D, G> Body<D, G> {
     pub(crate) fn new(data: D, gate: G, mappings: [Option<Mapping>; MAX_RINGS]) -> Self {
         Self {
             mappings: mappings.map(MappingSlot::new),
-            _gate: gate,
+            gate,
             data,
         }
     }
@@ -162,7 +163,14 @@ macro_rules! object {
 
 object! {
     /// The context of a process that has opened the device.
-    Ucontext, ib_ucontext, Ucontext
+    Ucontext, ib_ucontext, Ucontext, RingFile
+}
+
+impl<T: Operations> Ucontext<T> {
+    /// The file that mappings of its rings refer to.
+    pub(crate) fn ring_file(&self) -> &RingFile {
+        &self.body().gate
+    }
 }
 
 object! {

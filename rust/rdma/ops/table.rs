@@ -29,7 +29,7 @@ use crate::ah::AhAttr;
 use crate::counter;
 use crate::device::{dealloc_callback, Device};
 use crate::errno::EOPNOTSUPP;
-use crate::mmap::{mmap_callback, mmap_free_callback};
+use crate::mmap::{mmap_callback, mmap_free_callback, RingFile};
 use crate::object::{Ah, Body, Cq, Mr, Mw, Pd, Qp, Srq, Ucontext};
 use crate::post::{Completions, RecvList, SendList};
 use crate::qp::{QpAttr, QpInit};
@@ -91,7 +91,7 @@ impl<T: Operations> Table<T> {
         ops.alloc_ucontext = Some(alloc_ucontext::<T>);
         ops.dealloc_ucontext = Some(dealloc_ucontext::<T>);
         ops.disassociate_ucontext = Some(disassociate_ucontext);
-        ops.mmap = Some(mmap_callback);
+        ops.mmap = Some(mmap_callback::<T>);
         ops.mmap_free = Some(mmap_free_callback);
 
         ops.alloc_pd = Some(alloc_pd::<T>);
@@ -320,8 +320,9 @@ unsafe extern "C" fn alloc_ucontext<T: Operations>(
         // SAFETY: The core has set the device of the new context, one of ours.
         let device = unsafe { Device::from_raw((*ucontext).device) };
         let data = T::alloc_ucontext(device, &mut udata)?;
+        let body = Body::new(data, RingFile::new()?, udata.into_mappings());
         // SAFETY: The core passes a context that it has allocated for us.
-        unsafe { Ucontext::<T>::create(ucontext, Body::new(data, (), udata.into_mappings())) };
+        unsafe { Ucontext::<T>::create(ucontext, body) };
         Ok(0)
     })
 }
