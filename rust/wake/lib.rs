@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A model of who does what is left of one queue pair, gone through as a whole.
+//!
+//! The decisions are the driver's own, `ferroce/wake.rs`. Around them is a model of what the driver does
+//! with them ([`world`]), on a few CPUs: doorbells, responses, requests, packets put aside for another
+//! CPU, the timer, the credit, memory that is absent or gone, work items as the kernel runs them, and a
+//! CPU that goes offline and comes back. What happens under one lock, or by one access to a flag, is one
+//! step; between two steps of one context any other may make its own. What is a guess in the driver
+//! (whether packets came recently, whether the CPU is wanted) is tried in both ways.
+//!
+//! [`explore`] looks at each state that can be reached, and finds
+//!
+//! * one in which the work item of process context runs twice at a time;
+//! * one in which nothing is pending, running or on its way, and work is left;
+//! * one from which there is no end, whatever is run next, as long as the network and the CPUs that are
+//!   offline stand still: work that is handed to and fro.
+//!
+//! What the model leaves out: queue pairs in ERR, which flush; datagrams that wait for an address;
+//! verbs; and the order of accesses to memory, of which each step is taken to be seen by all.
+
+#![forbid(unsafe_code)]
+
+pub mod explore;
+#[path = "../ferroce/wake.rs"]
+mod rules;
+pub mod world;

@@ -1,0 +1,1279 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the driver does with its [`rules`], step by step.
+
+use crate::rules::{
+    self, after_doorbell, after_replies, after_request, after_response, further, is_deferred,
+    place, replies_elsewhere, Answers, Came, Further, Place, Put, Rest, Run, SendGate, Sender,
+};
+
+type Cpu = u8;
+
+/// Requests that may be under way.
+const WINDOW: u8 = 1;
+
+/// Packets of an inbox that are handled at a time.
+const INBOX_PACKETS: u8 = 2;
+
+/// What is tried.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    pub cpus: u8,
+    /// Packets must not overtake each other: of an unreliable connection.
+    pub needs_order: bool,
+    /// Requests are a stream.
+    pub is_stream: bool,
+    /// In the beginning one request is under way, sent by the first CPU, and one waits behind it.
+    pub is_busy: bool,
+    /// How many requests are posted, on the first CPU.
+    pub posts: u8,
+    /// How many requests the peer sends.
+    pub requests: u8,
+    /// How many of our requests are lost.
+    pub losses: u8,
+    /// How often a CPU goes offline.
+    pub offline: u8,
+    /// Whether it comes back.
+    pub returns: bool,
+    /// Frames that may be on their way.
+    pub credit: u8,
+    /// Whether packets are put aside for another CPU, and how many may be.
+    pub aside: u8,
+    /// The memory of what we send, of what we reply, and where what arrives is placed.
+    pub send_memory: Memory,
+    pub reply_memory: Memory,
+    pub placed_memory: Memory,
+    /// How many guesses are not as usual.
+    pub guesses: u8,
+    /// What is in flight is recent at any time.
+    pub is_recent: bool,
+    /// The rule that is broken.
+    pub broken: Option<Broken>,
+}
+
+impl Scenario {
+    /// Two CPUs, and nothing that happens.
+    pub const NOTHING: Self = Self {
+        cpus: 2,
+        needs_order: false,
+        is_stream: false,
+        is_busy: false,
+        posts: 0,
+        requests: 0,
+        losses: 0,
+        offline: 0,
+        returns: false,
+        credit: 2,
+        aside: 0,
+        send_memory: Memory::Present,
+        reply_memory: Memory::Present,
+        placed_memory: Memory::Present,
+        guesses: 2,
+        is_recent: false,
+        broken: None,
+    };
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Memory {
+    Present,
+    /// It can be faulted in.
+    Absent,
+    /// It cannot.
+    Gone,
+}
+
+/// A rule as it was once, or could be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Broken {
+    /// Who handles a response leaves it to the origin of an open inbox to send, and does not say so.
+    LeavesResponses,
+    /// Work is left to a CPU that is offline.
+    LeavesToOffline,
+    /// The work item of process context does not take its turn.
+    HasNoTurn,
+    /// Who finds the turn taken leaves no mark.
+    LeavesNoMark,
+    /// An inbox is left without its work item being queued.
+    ForgetsInbox,
+    /// Who finds a half deferred does not have the work item go on.
+    ForgetsDeferred,
+    /// A half that waits for memory has no work item queued for that.
+    ForgetsFaults,
+    /// No credit waker is called.
+    ForgetsCredit,
+}
+
+/// Work items of the queue pair.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Item {
+    Run,
+    Reply,
+    Doorbell,
+    Inbox,
+    FaultSend,
+    FaultRecv,
+}
+
+const ITEMS: [Item; 6] = [
+    Item::Run,
+    Item::Reply,
+    Item::Doorbell,
+    Item::Inbox,
+    Item::FaultSend,
+    Item::FaultRecv,
+];
+
+/// Work queues.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Queue {
+    Runs,
+    Streams,
+    Placed,
+    Ordered,
+    Replies,
+    Faults,
+}
+
+impl Queue {
+    fn is_bound(self) -> bool {
+        matches!(self, Self::Placed | Self::Ordered | Self::Replies)
+    }
+}
+
+/// Workers of a queue: those of one CPU, or all (0) where it is not bound to CPUs.
+type Pool = (Queue, Cpu);
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Kind {
+    Request,
+    Response,
+}
+
+/// What runs first in the send half.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum First {
+    Nothing,
+    GoOn,
+    Timeout,
+    Response { is_for_each: bool },
+    Faulted { has_failed: bool },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Replier {
+    Item,
+    GoOn,
+    Faults { has_failed: bool },
+}
+
+/// One step of a context.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Op {
+    /// A doorbell, as far as it decides.
+    Ring,
+    RunBeside,
+    RunLater,
+    ReplyLater,
+    Queue(Item, Queue, Cpu),
+    /// Under the send lock.
+    Send(First, Option<Cpu>),
+    AfterSend {
+        more: bool,
+        waits: bool,
+    },
+    /// A response, as far as it reads the origin.
+    Respond {
+        is_for_each: bool,
+    },
+    /// Under the receive lock.
+    Request {
+        is_for_each: bool,
+    },
+    /// Under the receive lock.
+    Reply(Replier),
+    ReplyAt(Cpu),
+    TurnBegin,
+    TurnEnd,
+    TakeOver,
+    /// A packet comes, as far as it is looked whether others wait.
+    Look(Kind),
+    Steer(Kind),
+    Put(Kind, Option<Cpu>),
+    MakeRoom,
+    /// Of an inbox, with its lock `turn`.
+    Unlock,
+    InboxBegin,
+    InboxNext(Batch),
+    InboxEnd(Batch, bool),
+    Further(bool),
+    FaultSendSee,
+    FaultRecvLook,
+    FaultRecvSee,
+    FaultRecvPlace {
+        has_failed: bool,
+    },
+}
+
+/// Packets of an inbox that are handled together.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Batch {
+    origin: Option<Cpu>,
+    had_requests: bool,
+    had_responses: bool,
+    handled: u8,
+}
+
+/// A context: what it has still to do, from the last to the first.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+struct Context {
+    cpu: Cpu,
+    in_softirq: bool,
+    /// Of a work item.
+    item: Option<(Item, Pool)>,
+    ops: Vec<Op>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
+struct Work {
+    pending: Option<(Queue, Cpu)>,
+    last: Option<(Queue, Cpu)>,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self::Runs
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Turn {
+    Idle,
+    Taken,
+    Wanted,
+}
+
+/// What the model knows at a moment.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct State {
+    online: u8,
+    offline_left: u8,
+    guesses_left: u8,
+    // Whoever is outside.
+    posts_left: u8,
+    requests_left: u8,
+    losses_left: u8,
+    requests_coming: u8,
+    responses_coming: u8,
+    request_frames: u8,
+    reply_frames: u8,
+    // The send half.
+    posted: u8,
+    under_way: u8,
+    lost: u8,
+    again: u8,
+    is_blocked: bool,
+    deferred: bool,
+    send_stops: bool,
+    held_responses: u8,
+    last_sent: Option<Cpu>,
+    // The receive half.
+    owed: u8,
+    recv_stops: bool,
+    held_requests: u8,
+    waiting: u8,
+    last_replied: Option<Cpu>,
+    // Memory.
+    send_memory: Memory,
+    reply_memory: Memory,
+    placed_memory: Memory,
+    // What both share.
+    wanted: bool,
+    armed: bool,
+    turn: Turn,
+    // The inbox.
+    is_open: bool,
+    is_left: bool,
+    from: Option<Cpu>,
+    packets: Vec<Kind>,
+    is_locked: bool,
+    works: [Work; ITEMS.len()],
+    contexts: Vec<Context>,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug)]
+pub enum Label {
+    Post,
+    PeerRequests,
+    Arrives,
+    IsLost,
+    Acknowledged,
+    Offline(Cpu),
+    Online(Cpu),
+    Receives(Kind, Cpu),
+    Timer(Cpu),
+    Starts(Item, Queue, Cpu),
+    Step(Cpu, Op),
+}
+
+impl Label {
+    /// Whether it happens without the network, the owner, or who plugs CPUs.
+    #[must_use]
+    pub fn is_inner(self) -> bool {
+        matches!(
+            self,
+            Self::Receives(..) | Self::Timer(_) | Self::Starts(..) | Self::Step(..)
+        )
+    }
+}
+
+/// What is decided by nobody: each run of a step tries another way.
+#[derive(Default)]
+struct Choices {
+    /// What was chosen, of how many.
+    made: Vec<(u8, u8)>,
+    at: usize,
+}
+
+impl Choices {
+    fn choose(&mut self, of: u8) -> u8 {
+        if self.at == self.made.len() {
+            self.made.push((0, of));
+        }
+        let chosen = self.made[self.at].0;
+        self.at += 1;
+        chosen
+    }
+
+    /// Goes to the next way. Returns false if there is none.
+    fn next(&mut self) -> bool {
+        self.at = 0;
+        while let Some((chosen, of)) = self.made.pop() {
+            if chosen + 1 < of {
+                self.made.push((chosen + 1, of));
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl State {
+    #[must_use]
+    pub fn new(scenario: &Scenario) -> Self {
+        let busy = u8::from(scenario.is_busy);
+        Self {
+            online: (1 << scenario.cpus) - 1,
+            offline_left: scenario.offline,
+            guesses_left: scenario.guesses,
+            posts_left: scenario.posts,
+            requests_left: scenario.requests,
+            losses_left: scenario.losses,
+            requests_coming: 0,
+            responses_coming: 0,
+            request_frames: busy,
+            reply_frames: 0,
+            posted: busy,
+            under_way: busy,
+            lost: 0,
+            again: 0,
+            is_blocked: scenario.is_busy,
+            deferred: false,
+            send_stops: false,
+            held_responses: 0,
+            last_sent: scenario.is_busy.then_some(0),
+            owed: 0,
+            recv_stops: false,
+            held_requests: 0,
+            waiting: 0,
+            last_replied: None,
+            send_memory: scenario.send_memory,
+            reply_memory: scenario.reply_memory,
+            placed_memory: scenario.placed_memory,
+            wanted: false,
+            armed: scenario.is_busy,
+            turn: Turn::Idle,
+            is_open: false,
+            is_left: false,
+            from: None,
+            packets: Vec::new(),
+            is_locked: false,
+            works: [Work::default(); ITEMS.len()],
+            contexts: Vec::new(),
+        }
+    }
+
+    /// Says what must not be at any time.
+    #[must_use]
+    pub fn is_wrong(&self) -> Option<String> {
+        let runs = self.contexts.iter();
+        let runs = runs.filter(|context| context.ops.contains(&Op::TurnEnd));
+        (runs.count() > 1).then(|| "the work item runs twice at a time".into())
+    }
+
+    /// Says what is left where nothing goes on by itself.
+    #[must_use]
+    pub fn is_left(&self, scenario: &Scenario) -> Option<String> {
+        // It goes on when some of them are gone, or come.
+        if self.in_flight() > 0 || self.requests_coming > 0 || self.responses_coming > 0 {
+            return None;
+        }
+        let has_room = scenario.needs_order || self.under_way < WINDOW;
+        let left = [
+            (self.posted > 0 && has_room, "a request to be sent"),
+            (self.again > 0, "a request to be sent again"),
+            (self.lost > 0, "a request that is lost, and no timer"),
+            (self.owed > 0, "a reply to be sent"),
+            (
+                self.waiting > 0,
+                "requests that wait to be answered together",
+            ),
+            (self.deferred, "a deferred half"),
+            (
+                self.send_stops || self.held_responses > 0,
+                "a send half that waits for memory",
+            ),
+            (
+                self.recv_stops || self.held_requests > 0,
+                "a receive half that waits for memory",
+            ),
+            (!self.packets.is_empty(), "packets in the inbox"),
+            (self.is_open, "an open inbox"),
+            (self.is_left, "an inbox that was left"),
+        ];
+        let left = left.iter().find(|(is_left, _)| *is_left)?;
+        Some(format!("{} is left", left.1))
+    }
+
+    fn in_flight(&self) -> u8 {
+        self.request_frames + self.reply_frames
+    }
+
+    fn is_online(&self, cpu: Cpu) -> bool {
+        self.online & (1 << cpu) != 0
+    }
+
+    fn cpus(&self) -> impl Iterator<Item = Cpu> {
+        let online = self.online;
+        (0..8).filter(move |cpu| online & (1 << cpu) != 0)
+    }
+
+    /// The next CPU that is online.
+    fn other(&self, cpu: Cpu) -> Option<Cpu> {
+        self.cpus()
+            .find(|other| *other > cpu)
+            .or_else(|| self.cpus().find(|other| *other < cpu))
+    }
+
+    /// The CPUs on which something runs that was queued for `cpu`.
+    fn in_place_of(&self, cpu: Cpu) -> Vec<Cpu> {
+        if self.is_online(cpu) {
+            return vec![cpu];
+        }
+        self.cpus().collect()
+    }
+
+    fn has_softirq(&self, cpu: Cpu) -> bool {
+        let mut contexts = self.contexts.iter();
+        contexts.any(|context| context.in_softirq && context.cpu == cpu)
+    }
+
+    fn is_running(&self, item: Item, pool: Pool) -> bool {
+        let mut contexts = self.contexts.iter();
+        contexts.any(|context| context.item == Some((item, pool)))
+    }
+
+    /// A context begins, with its first step.
+    fn begin(mut self, scenario: &Scenario, start: Start, label: Label, steps: &mut Steps) {
+        let number = self.contexts.len();
+        self.contexts.push(Context {
+            cpu: start.cpu,
+            in_softirq: start.in_softirq,
+            item: start.item,
+            ops: vec![start.op],
+        });
+        self.context_steps(scenario, number, Some(label), steps);
+    }
+
+    /// All that may happen next.
+    #[must_use]
+    pub fn steps(&self, scenario: &Scenario) -> Vec<(Label, Self)> {
+        let mut steps = Vec::new();
+        self.outer_steps(scenario, &mut steps);
+        self.starts(scenario, &mut steps);
+        for number in 0..self.contexts.len() {
+            self.context_steps(scenario, number, None, &mut steps);
+        }
+        steps
+    }
+
+    fn outer_steps(&self, scenario: &Scenario, steps: &mut Steps) {
+        if self.posts_left > 0 {
+            let mut next = self.clone();
+            next.posts_left -= 1;
+            next.posted += 1;
+            let start = Start::process(next.in_place_of(0)[0], Op::Ring);
+            next.begin(scenario, start, Label::Post, steps);
+        }
+        if self.requests_left > 0 {
+            let mut next = self.clone();
+            next.requests_left -= 1;
+            next.requests_coming += 1;
+            steps.push((Label::PeerRequests, next));
+        }
+        if self.request_frames > 0 {
+            let mut next = self.clone();
+            next.request_frames -= 1;
+            let mut lost = next.clone();
+            next.responses_coming += u8::from(!scenario.needs_order);
+            next.give_back(scenario, Label::Arrives, steps);
+            if self.losses_left > 0 {
+                lost.losses_left -= 1;
+                lost.lost += 1;
+                lost.give_back(scenario, Label::IsLost, steps);
+            }
+        }
+        if self.reply_frames > 0 {
+            let mut next = self.clone();
+            next.reply_frames -= 1;
+            next.give_back(scenario, Label::Acknowledged, steps);
+        }
+        if self.offline_left > 0 && self.online.count_ones() > 1 {
+            for cpu in self.cpus().filter(|cpu| !self.has_softirq(*cpu)) {
+                steps.push((Label::Offline(cpu), self.without(cpu)));
+            }
+        }
+        if scenario.returns {
+            for cpu in (0..scenario.cpus).filter(|cpu| !self.is_online(*cpu)) {
+                let mut next = self.clone();
+                next.online |= 1 << cpu;
+                steps.push((Label::Online(cpu), next));
+            }
+        }
+    }
+
+    /// Processes, and the workers of process context, go on elsewhere.
+    fn without(&self, cpu: Cpu) -> Self {
+        let mut next = self.clone();
+        next.offline_left -= 1;
+        next.online &= !(1 << cpu);
+        let other = next.in_place_of(cpu)[0];
+        for context in next
+            .contexts
+            .iter_mut()
+            .filter(|context| context.cpu == cpu)
+        {
+            context.cpu = other;
+        }
+        next.contexts.sort_unstable();
+        next
+    }
+
+    /// A frame is gone.
+    fn give_back(mut self, scenario: &Scenario, label: Label, steps: &mut Steps) {
+        if self.in_flight() > scenario.credit / 2 || !self.wanted {
+            return steps.push((label, self));
+        }
+        self.wanted = false;
+        if scenario.broken == Some(Broken::ForgetsCredit) {
+            return steps.push((label, self));
+        }
+        let start = Start::process(self.in_place_of(0)[0], Op::RunLater);
+        self.begin(scenario, start, label, steps);
+    }
+
+    /// What begins in a context of its own.
+    fn starts(&self, scenario: &Scenario, steps: &mut Steps) {
+        for cpu in self.cpus().filter(|cpu| !self.has_softirq(*cpu)) {
+            if self.requests_coming > 0 {
+                let mut next = self.clone();
+                next.requests_coming -= 1;
+                let start = Start::softirq(cpu, Op::Look(Kind::Request));
+                next.begin(scenario, start, Label::Receives(Kind::Request, cpu), steps);
+            }
+            if self.responses_coming > 0 {
+                let mut next = self.clone();
+                next.responses_coming -= 1;
+                let start = Start::softirq(cpu, Op::Look(Kind::Response));
+                next.begin(scenario, start, Label::Receives(Kind::Response, cpu), steps);
+            }
+            // Else nothing comes of it, or others do it.
+            let is_late = scenario.is_stream && self.posted > 0 && self.under_way < WINDOW;
+            if self.armed && (self.lost > 0 || is_late) {
+                let mut next = self.clone();
+                next.armed = false;
+                let start = Start::softirq(cpu, Op::Send(First::Timeout, None));
+                next.begin(scenario, start, Label::Timer(cpu), steps);
+            }
+        }
+        for item in ITEMS {
+            self.item_starts(scenario, item, steps);
+        }
+    }
+
+    fn item_starts(&self, scenario: &Scenario, item: Item, steps: &mut Steps) {
+        let Some(pool) = self.works[item as usize].pending else {
+            return;
+        };
+        if self.is_running(item, pool) {
+            return;
+        }
+        let (queue, home) = pool;
+        let cpus = match queue.is_bound() {
+            true => self.in_place_of(home),
+            false => self.cpus().collect(),
+        };
+        let in_softirq = queue == Queue::Replies;
+        for cpu in cpus {
+            if in_softirq && self.has_softirq(cpu) {
+                continue;
+            }
+            let mut next = self.clone();
+            next.works[item as usize] = Work {
+                pending: None,
+                last: Some(pool),
+            };
+            let op = match item {
+                Item::Run => Op::TurnBegin,
+                Item::Reply => Op::Reply(Replier::Item),
+                Item::Doorbell => Op::Send(First::Nothing, None),
+                Item::Inbox => Op::InboxBegin,
+                Item::FaultSend => Op::FaultSendSee,
+                Item::FaultRecv => Op::FaultRecvLook,
+            };
+            let start = Start {
+                cpu,
+                in_softirq,
+                item: Some((item, pool)),
+                op,
+            };
+            next.begin(scenario, start, Label::Starts(item, queue, cpu), steps);
+        }
+    }
+
+    /// The next step of a context, in all ways; `start` is what has it begin.
+    fn context_steps(
+        &self,
+        scenario: &Scenario,
+        number: usize,
+        start: Option<Label>,
+        steps: &mut Steps,
+    ) {
+        let Some(&op) = self.contexts[number].ops.last() else {
+            return;
+        };
+        let takes_lock = matches!(op, Op::MakeRoom | Op::InboxNext(_));
+        if takes_lock && self.is_locked {
+            return;
+        }
+        let cpu = self.contexts[number].cpu;
+        let mut choices = Choices::default();
+        loop {
+            let mut state = self.clone();
+            let mut context = state.contexts.remove(number);
+            context.ops.pop();
+            let mut step = Step {
+                scenario,
+                state,
+                context,
+                choices,
+            };
+            step.run(op);
+            let Step {
+                mut state,
+                context,
+                choices: made,
+                ..
+            } = step;
+            if !context.ops.is_empty() {
+                state.contexts.push(context);
+            }
+            state.forget(scenario);
+            steps.push((start.unwrap_or(Label::Step(cpu, op)), state));
+            choices = made;
+            if !choices.next() {
+                return;
+            }
+        }
+    }
+}
+
+impl State {
+    /// Forgets what nothing depends on, so that states are the same that go on in the same way.
+    fn forget(&mut self, scenario: &Scenario) {
+        self.contexts.sort_unstable();
+        for item in ITEMS {
+            let last = self.works[item as usize].last;
+            if last.is_some_and(|last| !self.is_running(item, last)) {
+                self.works[item as usize].last = None;
+            }
+        }
+        self.armed &= self.losses_left > 0 || self.lost > 0 || scenario.is_stream;
+        self.from = self.from.filter(|_| self.is_open);
+    }
+}
+
+type Steps = Vec<(Label, State)>;
+
+/// How a context begins.
+struct Start {
+    cpu: Cpu,
+    in_softirq: bool,
+    item: Option<(Item, Pool)>,
+    op: Op,
+}
+
+impl Start {
+    fn process(cpu: Cpu, op: Op) -> Self {
+        Self {
+            cpu,
+            in_softirq: false,
+            item: None,
+            op,
+        }
+    }
+
+    fn softirq(cpu: Cpu, op: Op) -> Self {
+        Self {
+            in_softirq: true,
+            ..Self::process(cpu, op)
+        }
+    }
+}
+
+/// One step of one context.
+struct Step<'a> {
+    scenario: &'a Scenario,
+    state: State,
+    context: Context,
+    choices: Choices,
+}
+
+fn answers(is_for_each: bool) -> Answers {
+    match is_for_each {
+        true => Answers::Each,
+        false => Answers::AfterAll,
+    }
+}
+
+impl Step<'_> {
+    fn is_broken(&self, rule: Broken) -> bool {
+        self.scenario.broken == Some(rule)
+    }
+
+    fn cpu(&self) -> Cpu {
+        self.context.cpu
+    }
+
+    /// Whether what is only guessed at is so, which is unusual.
+    fn guess(&mut self) -> bool {
+        if self.state.guesses_left == 0 || self.choices.choose(2) == 0 {
+            return false;
+        }
+        self.state.guesses_left -= 1;
+        true
+    }
+
+    /// Has the context do these next, in this order.
+    fn then(&mut self, ops: &[Op]) {
+        self.context.ops.extend(ops.iter().rev());
+    }
+
+    fn run(&mut self, op: Op) {
+        match op {
+            Op::Ring => self.ring(),
+            Op::RunBeside => self.run_beside(),
+            Op::RunLater => self.run_later(),
+            Op::ReplyLater => self.reply_later(),
+            Op::Queue(item, queue, cpu) => self.enqueue(item, queue, cpu),
+            Op::Send(first, other) => self.run_send(first, other),
+            Op::AfterSend { more, waits } => {
+                if more {
+                    self.run_later();
+                }
+                if waits && !self.is_broken(Broken::ForgetsFaults) {
+                    self.enqueue(Item::FaultSend, Queue::Faults, 0);
+                }
+            }
+            Op::Respond { is_for_each } => {
+                let origin = self.origin();
+                self.then(&[Op::Send(First::Response { is_for_each }, origin)]);
+            }
+            Op::Request { is_for_each } => self.request(is_for_each),
+            Op::Reply(replier) => self.run_replies(replier),
+            Op::ReplyAt(cpu) => {
+                if self.state.owed > 0 {
+                    self.enqueue(Item::Reply, Queue::Replies, cpu);
+                }
+            }
+            Op::TurnBegin => self.begin_turn(),
+            Op::TurnEnd => self.end_turn(),
+            Op::TakeOver => self.take_over(),
+            Op::Look(kind) => match self.state.is_open {
+                true => self.then(&[Op::Put(kind, None)]),
+                false => self.then(&[Op::Steer(kind)]),
+            },
+            Op::Steer(kind) => self.steer(kind),
+            Op::Put(kind, other) => self.put(kind, other),
+            Op::MakeRoom => {
+                if !self.state.packets.is_empty() {
+                    self.state.is_locked = true;
+                    let oldest = self.state.packets.remove(0);
+                    self.hand_over(oldest, true, &[Op::Unlock]);
+                }
+            }
+            Op::Unlock => self.state.is_locked = false,
+            Op::InboxBegin => {
+                let batch = Batch {
+                    origin: self.origin(),
+                    had_requests: false,
+                    had_responses: false,
+                    handled: 0,
+                };
+                self.then(&[Op::InboxNext(batch)]);
+            }
+            Op::InboxNext(batch) => self.next_of_inbox(batch),
+            Op::InboxEnd(batch, more) => self.end_batch(batch, more),
+            Op::Further(more) => self.go_further(more),
+            Op::FaultSendSee => {
+                let has_failed = see_to(&mut self.state.send_memory, self.state.send_stops);
+                see_to(&mut self.state.placed_memory, self.state.held_responses > 0);
+                self.then(&[Op::Send(First::Faulted { has_failed }, None)]);
+            }
+            Op::FaultRecvLook => {
+                if self.state.recv_stops || self.state.held_requests > 0 {
+                    self.then(&[Op::FaultRecvSee]);
+                }
+            }
+            Op::FaultRecvSee => {
+                let has_failed = see_to(&mut self.state.reply_memory, self.state.recv_stops);
+                see_to(&mut self.state.placed_memory, self.state.held_requests > 0);
+                self.then(&[Op::FaultRecvPlace { has_failed }]);
+            }
+            Op::FaultRecvPlace { has_failed } => {
+                self.state.recv_stops = false;
+                if self.state.held_requests > 0 && self.state.placed_memory != Memory::Absent {
+                    self.state.held_requests -= 1;
+                    self.state.owed += 1;
+                }
+                let replier = Replier::Faults { has_failed };
+                let again = Op::Queue(Item::FaultRecv, Queue::Faults, 0);
+                self.then(&[Op::Reply(replier), again]);
+            }
+        }
+    }
+
+    // Where work goes.
+
+    fn enqueue(&mut self, item: Item, queue: Queue, cpu: Cpu) {
+        let cpu = match queue.is_bound() {
+            true if self.state.is_online(cpu) => cpu,
+            true => self.cpu(),
+            false => 0,
+        };
+        let work = self.state.works[item as usize];
+        if work.pending.is_some() {
+            return;
+        }
+        // As the kernel has it: behind a run that is under way, if that is of the same queue, and of the
+        // workers that were given it last.
+        let own = self.context.item;
+        let is_running = |pool| own == Some((item, pool)) || self.state.is_running(item, pool);
+        let last = work
+            .last
+            .filter(|last| last.0 == queue && is_running(*last));
+        let pool = last.unwrap_or((queue, cpu));
+        self.state.works[item as usize].pending = Some(pool);
+    }
+
+    fn run_later(&mut self) {
+        match place(self.state.last_sent, self.scenario.needs_order, || {
+            self.scenario.is_stream
+        }) {
+            Place::Ordered(cpu) => self.enqueue(Item::Run, Queue::Ordered, cpu),
+            Place::Placed(cpu) => self.enqueue(Item::Run, Queue::Placed, cpu),
+            Place::Anywhere => self.enqueue(Item::Run, Queue::Runs, 0),
+        }
+    }
+
+    fn reply_later(&mut self) {
+        let cpu = self.origin().or_else(|| self.replies_ahead());
+        let cpu = cpu.unwrap_or(self.cpu());
+        self.enqueue(Item::Reply, Queue::Replies, cpu);
+    }
+
+    fn run_beside(&mut self) {
+        match self.choices.choose(3) {
+            0 => self.state.armed = true,
+            1 => self.enqueue(Item::Run, Queue::Streams, 0),
+            _ => {
+                let cpu = self.state.other(self.cpu()).unwrap_or(self.cpu());
+                self.enqueue(Item::Run, Queue::Placed, cpu);
+            }
+        }
+    }
+
+    fn send_by(&mut self, sender: Sender<Cpu>) {
+        match sender {
+            Sender::Here => self.then(&[Op::Send(First::Nothing, None)]),
+            Sender::Run(cpu) => self.then(&[Op::Queue(Item::Run, Queue::Placed, cpu)]),
+            Sender::Doorbell(cpu) => self.then(&[Op::Queue(Item::Doorbell, Queue::Replies, cpu)]),
+            Sender::Beside => self.then(&[Op::RunBeside]),
+            Sender::Nobody => {}
+        }
+    }
+
+    // What is read.
+
+    fn origin(&self) -> Option<Cpu> {
+        let from = self.state.from.filter(|_| self.state.is_open);
+        rules::origin(from, self.cpu())
+    }
+
+    fn ahead(&self, last: Option<Cpu>, may_be_ahead: impl FnOnce() -> bool) -> Option<Cpu> {
+        let is_online = |cpu| self.state.is_online(cpu) || self.is_broken(Broken::LeavesToOffline);
+        rules::ahead(last, self.cpu(), may_be_ahead, is_online)
+    }
+
+    fn requests_ahead(&mut self) -> Option<Cpu> {
+        let in_flight = self.state.in_flight() > 0;
+        // Whether it is long ago is a guess, where nothing depends on it.
+        let may_be_ahead = match self.scenario.needs_order || self.scenario.is_recent {
+            true => in_flight,
+            false => in_flight && self.guess(),
+        };
+        self.ahead(self.state.last_sent, || may_be_ahead)
+    }
+
+    fn replies_ahead(&self) -> Option<Cpu> {
+        self.ahead(self.state.last_replied, || self.state.in_flight() > 0)
+    }
+
+    // The send half.
+
+    fn ring(&mut self) {
+        let is_stream = self.scenario.is_stream && self.guess();
+        let other = self.requests_ahead();
+        let sender = after_doorbell(self.origin(), || other, is_stream);
+        self.send_by(sender);
+    }
+
+    fn run_send(&mut self, first: First, other: Option<Cpu>) {
+        let needs_order = self.scenario.needs_order;
+        let ahead = self.requests_ahead();
+        self.state.deferred |= needs_order && ahead.is_some();
+        let has_failed = self.begin_send(first);
+        let has_left = self.state.is_blocked || self.state.again > 0;
+        let gate = SendGate {
+            deferred: self.state.deferred,
+            stops_sending: self.state.send_stops,
+            is_left: other.is_some(),
+            ahead,
+        };
+        let run = match gate.closed() {
+            Some(Run::More) if self.is_broken(Broken::ForgetsDeferred) => Run::Idle,
+            Some(run) => run,
+            None => self.send(has_failed),
+        };
+        self.state.deferred |= is_deferred(&run, needs_order);
+        self.state.armed |= !needs_order && self.state.under_way > 0;
+        let more = run == Run::More;
+        let waits = self.state.send_stops || self.state.held_responses > 0;
+        let sender = match (first, run) {
+            (First::Response { .. }, Run::Idle) if self.is_broken(Broken::LeavesResponses) => {
+                Sender::Nobody
+            }
+            (First::Response { is_for_each }, run) => {
+                after_response(run, other, has_left, answers(is_for_each))
+            }
+            (First::GoOn, Run::Elsewhere(cpu)) => Sender::Doorbell(cpu),
+            (_, Run::Elsewhere(cpu)) => Sender::Run(cpu),
+            _ => Sender::Nobody,
+        };
+        self.send_by(sender);
+        if more || waits {
+            self.then(&[Op::AfterSend { more, waits }]);
+        }
+    }
+
+    /// Returns whether what is to be sent is known not to be there.
+    fn begin_send(&mut self, first: First) -> bool {
+        match first {
+            First::Nothing => {}
+            First::GoOn => self.state.deferred = false,
+            First::Timeout => {
+                if self.state.held_responses == 0 {
+                    self.state.again += self.state.lost;
+                    self.state.lost = 0;
+                }
+            }
+            First::Response { .. } => {
+                let is_absent = self.state.placed_memory == Memory::Absent;
+                if is_absent || self.state.held_responses > 0 {
+                    self.state.held_responses += 1;
+                } else {
+                    self.state.under_way -= 1;
+                }
+            }
+            First::Faulted { has_failed } => {
+                self.state.send_stops = false;
+                if self.state.held_responses > 0 && self.state.placed_memory != Memory::Absent {
+                    self.state.held_responses -= 1;
+                    self.state.under_way -= 1;
+                }
+                return has_failed;
+            }
+        }
+        false
+    }
+
+    /// Sends one packet.
+    fn send(&mut self, has_failed: bool) -> Run<Cpu> {
+        let state = &mut self.state;
+        state.last_sent = Some(self.context.cpu);
+        if state.in_flight() >= self.scenario.credit {
+            state.wanted = true;
+            return Run::Blocked;
+        }
+        let has_room = self.scenario.needs_order || state.under_way < WINDOW;
+        let is_again = state.again > 0;
+        if !is_again && (state.posted == 0 || !has_room) {
+            state.is_blocked = state.posted > 0;
+            return Run::Idle;
+        }
+        state.is_blocked = false;
+        let is_there = state.send_memory == Memory::Present;
+        if !is_there && !has_failed {
+            state.send_stops = true;
+            return Run::Absent;
+        }
+        if is_again {
+            state.again -= 1;
+            state.under_way -= u8::from(!is_there);
+        } else {
+            state.posted -= 1;
+            state.under_way += u8::from(is_there && !self.scenario.needs_order);
+        }
+        state.request_frames += u8::from(is_there);
+        Run::More
+    }
+
+    // The receive half.
+
+    fn request(&mut self, is_for_each: bool) {
+        if self.state.held_requests > 0 {
+            self.state.held_requests += 1;
+            return;
+        }
+        let is_put_off = self.state.placed_memory == Memory::Absent;
+        if is_put_off {
+            self.state.held_requests += 1;
+        } else {
+            self.state.owed += u8::from(!self.scenario.needs_order);
+        }
+        if is_put_off && !self.is_broken(Broken::ForgetsFaults) {
+            self.then(&[Op::Queue(Item::FaultRecv, Queue::Faults, 0)]);
+        }
+        if is_for_each && self.state.owed > 0 {
+            let run = self.answer();
+            self.go_on_replying(run);
+        }
+    }
+
+    fn answer(&mut self) -> Run<Cpu> {
+        let waits = self.state.recv_stops || self.state.held_requests > 0;
+        let is_elsewhere = self.origin().is_some() || self.replies_ahead().is_some() || waits;
+        let is_alone = !is_elsewhere && self.state.waiting == 0 && self.guess();
+        let state = &mut self.state;
+        let came = || {
+            if is_alone {
+                return Came::Alone;
+            }
+            state.waiting = (state.waiting + 1).min(2);
+            match state.waiting {
+                1 => Came::First,
+                _ => Came::Behind,
+            }
+        };
+        match after_request(is_elsewhere, came) {
+            Some(run) => run,
+            None => self.reply(false),
+        }
+    }
+
+    fn run_replies(&mut self, replier: Replier) {
+        let owed = self.state.owed;
+        if let Some(cpu) = replies_elsewhere(self.replies_ahead(), || owed > 0) {
+            let next = match replier {
+                Replier::Item => Op::Queue(Item::Run, Queue::Placed, cpu),
+                Replier::GoOn | Replier::Faults { .. } => Op::ReplyLater,
+            };
+            return self.then(&[next]);
+        }
+        self.state.waiting = 0;
+        let run = self.reply(replier == Replier::Faults { has_failed: true });
+        self.go_on_replying(run);
+    }
+
+    fn go_on_replying(&mut self, run: Run<Cpu>) {
+        match after_replies(&run) {
+            Rest::Nothing => {}
+            Rest::Reply => self.then(&[Op::ReplyLater]),
+            Rest::Fault if self.is_broken(Broken::ForgetsFaults) => {}
+            Rest::Fault => self.then(&[Op::Queue(Item::FaultRecv, Queue::Faults, 0)]),
+        }
+    }
+
+    /// Sends one packet.
+    fn reply(&mut self, has_failed: bool) -> Run<Cpu> {
+        let state = &mut self.state;
+        if state.recv_stops {
+            return Run::Absent;
+        }
+        state.last_replied = Some(self.context.cpu);
+        if state.in_flight() >= self.scenario.credit {
+            state.wanted = true;
+            return Run::Blocked;
+        }
+        if state.owed == 0 {
+            return Run::Idle;
+        }
+        if state.reply_memory != Memory::Present && !has_failed {
+            state.recv_stops = true;
+            return Run::Absent;
+        }
+        // If it is gone the peer is told so.
+        state.owed -= 1;
+        state.reply_frames += 1;
+        Run::More
+    }
+
+    // The work item of process context.
+
+    fn begin_turn(&mut self) {
+        let has_turn = !self.is_broken(Broken::HasNoTurn);
+        if has_turn && self.state.turn != Turn::Idle {
+            if !self.is_broken(Broken::LeavesNoMark) {
+                self.state.turn = Turn::Wanted;
+            }
+            return;
+        }
+        self.state.turn = Turn::Taken;
+        let send = Op::Send(First::GoOn, None);
+        self.then(&[Op::TakeOver, send, Op::Reply(Replier::GoOn), Op::TurnEnd]);
+    }
+
+    fn end_turn(&mut self) {
+        let was = std::mem::replace(&mut self.state.turn, Turn::Idle);
+        if was == Turn::Wanted {
+            self.then(&[Op::RunLater]);
+        }
+    }
+
+    fn take_over(&mut self) {
+        if !std::mem::take(&mut self.state.is_left) {
+            return;
+        }
+        let moves = self.guess();
+        let Some(other) = self.state.other(self.cpu()).filter(|_| moves) else {
+            return self.then(&[Op::InboxBegin]);
+        };
+        self.state.from = Some(self.cpu());
+        self.then(&[Op::Queue(Item::Inbox, Queue::Replies, other)]);
+    }
+
+    // The inbox.
+
+    fn steer(&mut self, kind: Kind) {
+        let is_aside = self.scenario.aside > 0 && self.guess();
+        match self.state.other(self.cpu()).filter(|_| is_aside) {
+            Some(other) => self.then(&[Op::Put(kind, Some(other))]),
+            None => self.hand_over(kind, true, &[]),
+        }
+    }
+
+    fn put(&mut self, kind: Kind, other: Option<Cpu>) {
+        let is_empty = self.state.packets.is_empty();
+        let has_room = || self.state.packets.len() < self.scenario.aside.into();
+        match rules::put(self.state.is_open, is_empty, has_room, other) {
+            Put::Here => self.hand_over(kind, true, &[]),
+            Put::Full => self.then(&[Op::MakeRoom, Op::Put(kind, other)]),
+            Put::Behind => self.state.packets.push(kind),
+            Put::First(cpu) => {
+                self.state.packets.push(kind);
+                self.state.is_open = true;
+                self.state.from = Some(self.cpu());
+                self.then(&[Op::Queue(Item::Inbox, Queue::Replies, cpu)]);
+            }
+        }
+    }
+
+    fn hand_over(&mut self, kind: Kind, is_for_each: bool, after: &[Op]) {
+        self.then(after);
+        self.then(&[match kind {
+            Kind::Request => Op::Request { is_for_each },
+            Kind::Response => Op::Respond { is_for_each },
+        }]);
+    }
+
+    fn next_of_inbox(&mut self, batch: Batch) {
+        let is_wanted = batch.handled > 0 && self.guess();
+        if batch.handled == INBOX_PACKETS || is_wanted {
+            return self.then(&[Op::InboxEnd(batch, true)]);
+        }
+        if self.state.packets.is_empty() {
+            self.state.is_open = false;
+            return self.then(&[Op::InboxEnd(batch, false)]);
+        }
+        self.state.is_locked = true;
+        let kind = self.state.packets.remove(0);
+        let batch = Batch {
+            had_requests: batch.had_requests | (kind == Kind::Request),
+            had_responses: batch.had_responses | (kind == Kind::Response),
+            handled: batch.handled + 1,
+            ..batch
+        };
+        let is_for_each = batch.origin.is_none();
+        self.hand_over(kind, is_for_each, &[Op::Unlock, Op::InboxNext(batch)]);
+    }
+
+    fn end_batch(&mut self, batch: Batch, more: bool) {
+        if more {
+            self.then(&[Op::Further(more)]);
+        }
+        let Some(origin) = batch.origin else {
+            return;
+        };
+        if batch.had_responses {
+            self.then(&[Op::Queue(Item::Doorbell, Queue::Replies, origin)]);
+        }
+        if batch.had_requests {
+            self.then(&[Op::ReplyAt(origin)]);
+        }
+    }
+
+    fn go_further(&mut self, more: bool) {
+        let gives_way = more && self.guess();
+        match further(more, || gives_way) {
+            Further::Nobody => {}
+            Further::Again => self.enqueue(Item::Inbox, Queue::Replies, self.cpu()),
+            Further::Left => {
+                self.state.is_left = true;
+                if !self.is_broken(Broken::ForgetsInbox) {
+                    self.then(&[Op::Queue(Item::Run, Queue::Placed, self.cpu())]);
+                }
+            }
+        }
+    }
+}
+
+/// Faults memory in, if it is waited for. Returns whether that cannot be.
+fn see_to(memory: &mut Memory, is_wanted: bool) -> bool {
+    match *memory {
+        Memory::Absent if is_wanted => *memory = Memory::Present,
+        Memory::Gone if is_wanted => return true,
+        _ => {}
+    }
+    false
+}
