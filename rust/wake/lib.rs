@@ -7,7 +7,8 @@
 //! CPU, the timer, the credit, memory that is absent or gone, work items as the kernel runs them, and a
 //! CPU that goes offline and comes back. What happens under one lock, or by one access to a flag, is one
 //! step; between two steps of one context any other may make its own. What is a guess in the driver
-//! (whether packets came recently, whether the CPU is wanted) is tried in both ways.
+//! (whether it has sent recently, whether the CPU is wanted) is tried in both ways, the unusual one so
+//! often as a scenario says, mostly twice.
 //!
 //! [`explore`] looks at each state that can be reached, and finds
 //!
@@ -17,7 +18,9 @@
 //!   offline stand still: work that is handed to and fro.
 //!
 //! What the model leaves out: queue pairs in ERR, which flush; datagrams that wait for an address;
-//! verbs; and the order of accesses to memory, of which each step is taken to be seen by all.
+//! verbs; queue pairs connected to their own device; and the order of accesses to memory, of which each
+//! step is taken to be seen by all. A context begins with its first step, and the timer goes off only
+//! where something comes of it.
 
 #![forbid(unsafe_code)]
 
