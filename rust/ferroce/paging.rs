@@ -155,6 +155,11 @@ impl Faults {
         }
     }
 
+    /// Whether the next that is found absent may be told what came of it: that is known here alone.
+    pub(crate) fn has_outcome(&self) -> bool {
+        self.outcome.is_some()
+    }
+
     /// What to tell the protocol of a miss; what is absent is [taken](Self::take) after the call.
     #[cold]
     pub(crate) fn sort(&mut self, miss: Miss) -> Fault {

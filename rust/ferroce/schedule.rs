@@ -433,6 +433,8 @@ fn run_send_at(
         let ahead = qp.requests_ahead().filter(|_| !stays_here(&half.route));
         half.deferred |= needs_order && ahead.is_some();
         first(&mut half, &mut findings, now);
+        // Elsewhere it would be faulted in again, to fail again.
+        let ahead = ahead.filter(|_| needs_order || !findings.faults.has_outcome());
         let gate = SendGate {
             deferred: half.deferred,
             stops_sending: half.waiting.stops_sending(),
@@ -644,7 +646,9 @@ fn run_replies_after(qp: ArcBorrow<'_, Qp>, faults: Faults) -> Option<CpuId> {
     let mut findings = Findings::after(faults);
     let run = {
         let mut half = qp.recv.lock();
-        let ahead = qp.replies_ahead().filter(|_| !stays_here(&half.route));
+        // Elsewhere it would be faulted in again, to fail again.
+        let stays_here = findings.faults.has_outcome() || stays_here(&half.route);
+        let ahead = qp.replies_ahead().filter(|_| !stays_here);
         let elsewhere = wake::replies_elsewhere(ahead, || half.service.needs_poll());
         if elsewhere.is_some() && !findings.faults.has_outcome() {
             return elsewhere;

@@ -47,6 +47,8 @@ pub struct Scenario {
     pub guesses: u8,
     /// What is in flight is recent at any time.
     pub is_recent: bool,
+    /// Memory is never faulted in by the CPU that has replied last.
+    pub faults_elsewhere: bool,
     /// The rule that is broken.
     pub broken: Option<Broken>,
 }
@@ -70,6 +72,7 @@ impl Scenario {
         placed_memory: Memory::Present,
         guesses: 2,
         is_recent: false,
+        faults_elsewhere: false,
         broken: None,
     };
 }
@@ -100,6 +103,8 @@ pub enum Broken {
     ForgetsDeferred,
     /// A half that waits for memory has no work item queued for that.
     ForgetsFaults,
+    /// That memory is gone is told to nobody where another CPU is to send.
+    LeavesFailures,
     /// No credit waker is called.
     ForgetsCredit,
 }
@@ -625,7 +630,14 @@ impl State {
             false => self.cpus().collect(),
         };
         let in_softirq = queue == Queue::Replies;
+        let shuns = scenario.faults_elsewhere && queue == Queue::Faults;
+        let shunned = self
+            .last_replied
+            .filter(|_| shuns && self.online.count_ones() > 1);
         for cpu in cpus {
+            if Some(cpu) == shunned {
+                continue;
+            }
             if in_softirq && self.has_softirq(cpu) {
                 continue;
             }
@@ -964,6 +976,8 @@ impl Step<'_> {
         let ahead = self.requests_ahead();
         self.state.deferred |= needs_order && ahead.is_some();
         let has_failed = self.begin_send(first);
+        let is_known = has_failed && !needs_order && !self.is_broken(Broken::LeavesFailures);
+        let ahead = ahead.filter(|_| !is_known);
         let has_left = self.state.is_blocked || self.state.again > 0;
         let gate = SendGate {
             deferred: self.state.deferred,
@@ -1104,7 +1118,10 @@ impl Step<'_> {
 
     fn run_replies(&mut self, replier: Replier) {
         let owed = self.state.owed;
-        if let Some(cpu) = replies_elsewhere(self.replies_ahead(), || owed > 0) {
+        let has_failed = replier == Replier::Faults { has_failed: true };
+        let is_known = has_failed && !self.is_broken(Broken::LeavesFailures);
+        let ahead = self.replies_ahead().filter(|_| !is_known);
+        if let Some(cpu) = replies_elsewhere(ahead, || owed > 0) {
             let next = match replier {
                 Replier::Item => Op::Queue(Item::Run, Queue::Placed, cpu),
                 Replier::GoOn | Replier::Faults { .. } => Op::ReplyLater,
@@ -1112,7 +1129,7 @@ impl Step<'_> {
             return self.then(&[next]);
         }
         self.state.waiting = 0;
-        let run = self.reply(replier == Replier::Faults { has_failed: true });
+        let run = self.reply(has_failed);
         self.go_on_replying(run);
     }
 

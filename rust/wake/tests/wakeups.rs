@@ -53,6 +53,13 @@ const INBOX: Scenario = Scenario {
     ..NOTHING
 };
 
+const GONE: Scenario = Scenario {
+    requests: 2,
+    reply_memory: Memory::Gone,
+    faults_elsewhere: true,
+    ..NOTHING
+};
+
 fn nothing_is_left(scenario: Scenario) {
     let found = explore(&scenario, MOST);
     println!("{} states of {scenario:?}", found.states);
@@ -240,6 +247,12 @@ fn memory_must_be_waited_for_by_somebody() {
         ..NOTHING
     };
     breaks(Broken::ForgetsFaults, absent, "a request to be sent");
+}
+
+#[test]
+fn that_memory_is_gone_must_be_told() {
+    nothing_is_left(GONE);
+    breaks(Broken::LeavesFailures, GONE, "handed to and fro");
 }
 
 #[test]
