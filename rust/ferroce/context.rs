@@ -28,10 +28,10 @@ const MAX_AHS: usize = (*AH_NUMBERS.end() as usize + 1) / 8;
 
 /// Workers that sleep for one process, for memory that has to be paged in. As many disks' worth of
 /// requests at a time; what is more waits in line, behind what is the process's own.
-const PAGING_WORKERS: u16 = 8;
+const PAGING_WORKERS: u16 = 4;
 
 /// Contexts of one user that have such workers: its processes that use on-demand memory.
-const PAGERS_OF_A_USER: usize = 256;
+const PAGERS_OF_A_USER: usize = 128;
 
 /// What one of those may have of what there is a number of for all.
 struct Numbers {

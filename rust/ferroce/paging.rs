@@ -193,12 +193,6 @@ impl Faults {
     pub(crate) fn take(&mut self) -> Option<Absent> {
         self.absent.take()
     }
-
-    /// Whether this has to be used at once: it would have to be found out again.
-    #[inline]
-    pub(crate) fn has_outcome(&self) -> bool {
-        self.outcome.is_some()
-    }
 }
 
 queue_purpose! {

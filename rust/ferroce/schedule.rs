@@ -433,14 +433,13 @@ fn run_send_at(
         let ahead = qp.requests_ahead().filter(|_| !stays_here(&half.route));
         half.deferred |= needs_order && ahead.is_some();
         first(&mut half, &mut findings, now);
-        // Elsewhere it would be faulted in again, to fail again.
-        let ahead = ahead.filter(|_| needs_order || !findings.faults.has_outcome());
         let gate = SendGate {
             deferred: half.deferred,
             stops_sending: half.waiting.stops_sending(),
             is_left: other.is_some(),
             ahead,
         };
+        // What came of a fault is known here alone. Elsewhere it would fail again, to be found out again.
         let closed = gate.closed().filter(|_| !findings.faults.has_outcome());
         let run = closed.unwrap_or_else(|| {
             qp.last_sent.note();
@@ -650,7 +649,7 @@ fn run_replies_after(qp: ArcBorrow<'_, Qp>, faults: Faults) -> Option<CpuId> {
         let stays_here = findings.faults.has_outcome() || stays_here(&half.route);
         let ahead = qp.replies_ahead().filter(|_| !stays_here);
         let elsewhere = wake::replies_elsewhere(ahead, || half.service.needs_poll());
-        if elsewhere.is_some() && !findings.faults.has_outcome() {
+        if elsewhere.is_some() {
             return elsewhere;
         }
         half.arrivals.end();
