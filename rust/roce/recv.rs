@@ -112,6 +112,8 @@ struct Flow<P, G> {
     owed: Owed,
     /// The peer was told by a NAK that `expected` is expected.
     told: bool,
+    /// What was dropped behind `expected`, which was put off: to be asked for after that.
+    behind: Option<Psn>,
     /// The owner knows that the connection stands.
     established: bool,
 }
@@ -215,6 +217,7 @@ impl<P, G> Flow<P, G> {
             kept: None,
             owed: Owed::Nothing,
             told: false,
+            behind: None,
             established: false,
         }
     }
@@ -490,23 +493,27 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
     ) -> Result<Handled, Failed> {
         // Rules: NAK-3
         self.flow.told = false;
-        let owed = self.flow.owed;
-        if matches!(owed, Owed::SequenceNak { .. } | Owed::RnrNak) {
+        let dropped = match self.flow.owed {
+            Owed::SequenceNak { dropped } => Some(dropped),
+            _ => self.flow.behind.take(),
+        };
+        if matches!(self.flow.owed, Owed::SequenceNak { .. } | Owed::RnrNak) {
             self.flow.owed = Owed::Nothing; // What it was to ask for is here.
         }
         match self.execute(packet, request, host) {
             Ok(()) => {
                 // Rules: NAK-4
-                if let Owed::SequenceNak { dropped } = owed {
-                    if !dropped.is_before(self.flow.expected) {
-                        self.flow.ask_for_expected(dropped);
-                    }
+                if let Some(dropped) = dropped.filter(|psn| !psn.is_before(self.flow.expected)) {
+                    self.flow.ask_for_expected(dropped);
                 }
                 Ok(Handled::Done)
             }
             Err(Refusal::NoRoom) => Ok(Handled::Done),
             // Rules: RSP-22
-            Err(Refusal::PutOff) => Ok(Handled::PutOff),
+            Err(Refusal::PutOff) => {
+                self.flow.behind = dropped;
+                Ok(Handled::PutOff)
+            }
             // Rules: RNR-1, RNR-5, RNR-17
             Err(Refusal::NotReady) => {
                 // Rules: RNR-4

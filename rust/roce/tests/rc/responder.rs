@@ -580,6 +580,24 @@ fn a_flush_is_answered_like_an_empty_read() {
     assert_eq!(lone.replies(), [(5, ONLY)]);
 }
 
+// Rules: NAK-4
+#[test]
+fn what_was_dropped_is_asked_for_after_what_was_put_off() {
+    let mut lone = Lone::new(config());
+    lone.request(1, write_only(0, 1), 1);
+    lone.world.absence = 1000;
+    let put_off = lone.deliver(0, write_only(0, 8), &[0; 8], true);
+    assert_eq!(put_off, Handled::PutOff);
+    // It is there, and is not to be asked for.
+    assert_eq!(lone.replies(), []);
+    lone.world.absence = 0;
+    lone.request(0, write_only(0, 8), 8);
+    let nak = Says::Nak(NakCode::SequenceError);
+    assert_eq!(lone.replies(), [(1, nak)]);
+    lone.request(1, write_only(0, 1), 1);
+    assert_eq!(lone.replies(), [(1, Says::Ack)]);
+}
+
 // Rules: MPE-17
 #[test]
 fn a_flush_waits_for_memory_and_is_done_once() {
