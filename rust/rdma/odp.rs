@@ -60,7 +60,6 @@ use crate::pages::Pages;
 use crate::pmem;
 use crate::sync::BhSpinLock;
 use crate::table::IdTable;
-use crate::timer::now_ns;
 use crate::work;
 
 #[cfg(not(CONFIG_INFINIBAND_ON_DEMAND_PAGING))]
@@ -80,11 +79,51 @@ const LOOK_AT: usize = 4;
 /// Pages that are faulted in at a time.
 const FAULT_PAGES: usize = 64;
 
-/// How long a page is tried to be faulted in that the process keeps changing.
-const FAULT_NS: u64 = 1_000_000_000;
+/// What was done to fault pages in that somebody may keep taking away again.
+#[derive(Default)]
+struct Effort {
+    rounds: u32,
+    /// How often a page was waited for.
+    waits: u32,
+    /// The page that was waited for last, and how often it was not there after that.
+    page: usize,
+    in_vain: u32,
+}
 
-/// How often pages are waited for that are faulted in at a time: somebody may take each away again.
-const MOST_WAITS: usize = 16 * FAULT_PAGES;
+impl Effort {
+    /// So often the process may have changed a page: about a second's work.
+    const MOST_ROUNDS: u32 = 1 << 14;
+    const MOST_WAITS: u32 = 16 * FAULT_PAGES as u32;
+    /// So often a page is waited for without the lock of the memory map, and not there after that. It
+    /// cannot be read, or is being written to its disk: only a fault that keeps the lock, as those of
+    /// the process itself do in the end, tells, or waits for it.
+    const MOST_IN_VAIN: u32 = 16;
+
+    fn may_go_on(&mut self) -> bool {
+        self.rounds = self.rounds.wrapping_add(1);
+        self.rounds < Self::MOST_ROUNDS && self.waits < Self::MOST_WAITS
+    }
+
+    /// What there is to be said of the next fault.
+    fn fault_flags(&self) -> u32 {
+        match self.in_vain < Self::MOST_IN_VAIN {
+            true => 0,
+            false => bindings::FERROCE_FAULT_FLAG_TRIED,
+        }
+    }
+
+    /// Notes that page `page` was waited for, the first that was missing.
+    fn waited_for(&mut self, page: usize) {
+        let is_same = self.page == page && self.waits > 0;
+        self.in_vain = if is_same {
+            self.in_vain.wrapping_add(1)
+        } else {
+            0
+        };
+        self.page = page;
+        self.waits = self.waits.wrapping_add(1);
+    }
+}
 
 /// Written pages that are marked dirty at a time.
 const DIRTY_PAGES: usize = 32;
@@ -143,13 +182,20 @@ fn is_missing(found: usize, intent: Intent) -> bool {
 /// Faults in those pages from `from` on that a walk has not found as they are needed. Returns true as
 /// soon as it had to wait for one. Sleeps, without the lock of the memory map where the kernel can.
 ///
-/// Each is tried once: tried again without another look, the kernel would keep the lock while it waits.
+/// Each is tried once, with `more_flags`: tried again at once, the kernel would keep the lock while it
+/// waits.
 ///
 /// # Errors
 ///
 /// `EFAULT` if the process has no such memory, or not for that, `EPERM` if it is not to be written to;
 /// `ENOMEM`.
-fn fault_in_missing(mm: &MmWithUser, from: usize, found: &[usize], intent: Intent) -> Result<bool> {
+fn fault_in_missing(
+    mm: &MmWithUser,
+    from: usize,
+    found: &[usize],
+    intent: Intent,
+    more_flags: u32,
+) -> Result<bool> {
     let lock = mm.mmap_read_lock();
     let mut address = from;
     for found in found {
@@ -162,7 +208,7 @@ fn fault_in_missing(mm: &MmWithUser, from: usize, found: &[usize], intent: Inten
                 kernel::bindings::handle_mm_fault(
                     area.as_ptr(),
                     address,
-                    intent.fault_flags(),
+                    intent.fault_flags() | more_flags,
                     ptr::null_mut(),
                 )
             };
@@ -504,9 +550,8 @@ impl Chunk {
         intent: Intent,
         is_wanted: &impl Fn() -> bool,
     ) -> Result {
-        let mut deadline = now_ns().saturating_add(FAULT_NS);
-        let mut waits = 0;
-        while waits < MOST_WAITS && now_ns() <= deadline {
+        let mut effort = Effort::default();
+        while effort.may_go_on() {
             if !is_wanted() {
                 return Err(EINTR);
             }
@@ -519,16 +564,14 @@ impl Chunk {
                 Err(error) if error == EBUSY => continue,
                 Err(error) => return Err(error),
             };
-            if !found.iter().any(|found| is_missing(*found, intent)) {
+            let Some(first) = found.iter().position(|found| is_missing(*found, intent)) else {
                 if self.enter_current(mm, from, found, intent, seq)? {
                     return Ok(());
                 }
                 continue;
-            }
-            if fault_in_missing(mm, from, found, intent)? {
-                // It may have taken long, but it went on.
-                deadline = now_ns().saturating_add(FAULT_NS);
-                waits = waits.wrapping_add(1);
+            };
+            if fault_in_missing(mm, from, found, intent, effort.fault_flags())? {
+                effort.waited_for(first);
             }
         }
         Err(EBUSY)
