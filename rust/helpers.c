@@ -6,6 +6,7 @@
 
 /* RDMA core */
 
+#include <linux/fs.h>
 #include <linux/mm.h>
 #include <linux/shmem_fs.h>
 #include <linux/string.h>
@@ -117,6 +118,13 @@ void ferroce_helper_nla_nest_cancel(struct sk_buff *skb, struct nlattr *start)
 void ferroce_helper_vm_flags_set(struct vm_area_struct *vma, vm_flags_t flags)
 {
 	vm_flags_set(vma, flags);
+}
+
+/* With the operations of the file, too. */
+int ferroce_helper_vma_move_to_file(struct vm_area_struct *vma, struct file *file)
+{
+	vma_set_file(vma, file);
+	return vfs_mmap(file, vma);
 }
 
 struct file *ferroce_helper_empty_shmem_file(const char *name)

@@ -75,20 +75,24 @@ impl RingFile {
     /// `ENOMEM`, `ENFILE`.
     pub(crate) fn new() -> Result<Self> {
         // SAFETY: The name is a string.
-        let file =
-            from_err_ptr(unsafe { bindings::empty_shmem_file(c"ferroce ring".as_char_ptr()) })?;
+        let file = unsafe { bindings::empty_shmem_file(c"ferroce ring".as_char_ptr()) };
         // INVARIANT: The reference is ours.
-        Ok(Self(NonNull::new(file).ok_or(ENOMEM)?))
+        Ok(Self(NonNull::new(from_err_ptr(file)?).ok_or(ENOMEM)?))
     }
 
-    /// Has `vma` refer to it.
+    /// Has `vma` refer to it, and be operated on as one of its own: the operations that the core has set
+    /// are a module's, which the file that `vma` was of kept.
+    ///
+    /// # Errors
+    ///
+    /// Those of the kernel for a mapping of shared memory.
     ///
     /// # Safety
     ///
     /// To be called in an `mmap` callback for `vma`.
-    unsafe fn take_over(&self, vma: *mut bindings::vm_area_struct) {
+    unsafe fn take_over(&self, vma: *mut bindings::vm_area_struct) -> Result {
         // SAFETY: By the safety requirements and the type invariants.
-        unsafe { bindings::vma_set_file(vma, self.0.as_ptr()) };
+        to_result(unsafe { bindings::vma_move_to_file(vma, self.0.as_ptr()) })
     }
 }
 
@@ -239,13 +243,15 @@ pub(crate) unsafe extern "C" fn mmap_callback<T: Operations>(
         if entry.is_mapped.xchg(true, Full) {
             return Err(EINVAL);
         }
-        // SAFETY: The core calls with a valid area that is being set up, and locked for that.
-        if let Err(error) = unsafe { entry.memory.map(vma) } {
+        let map = || {
+            // SAFETY: The context is valid and of `T`, and this is the callback for the area.
+            unsafe { Ucontext::<T>::from_raw(ucontext).ring_file().take_over(vma) }?;
+            // SAFETY: The core calls with a valid area that is being set up, and locked for that.
+            unsafe { entry.memory.map(vma) }
+        };
+        map().inspect_err(|_| {
             entry.is_mapped.xchg(false, Full);
-            return Err(error);
-        }
-        // SAFETY: The context is valid and of `T`, and this is the callback for the area.
-        unsafe { Ucontext::<T>::from_raw(ucontext).ring_file().take_over(vma) };
+        })?;
         Ok(0)
     });
     // SAFETY: The reference was taken above.

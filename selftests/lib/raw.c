@@ -19,6 +19,12 @@ static void add_ring(struct ring_list *list, void *start, size_t size, uint64_t 
 	ring->log2 = ring->buf->log2_elem_size;
 }
 
+/* Mapped rings are of the context's file, or of one that the driver has for that. */
+static bool is_ring(const struct ibv_context *context, const char *line)
+{
+	return strstr(line, context->device->dev_name) || strstr(line, "ferroce ring");
+}
+
 void rings_list(const struct ibv_context *context, struct ring_list *list)
 {
 	FILE *maps = fopen("/proc/self/maps", "r");
@@ -28,7 +34,7 @@ void rings_list(const struct ibv_context *context, struct ring_list *list)
 	require(maps, "/proc/self/maps: %s", strerror(errno));
 	list->count = 0;
 	while (fgets(line, sizeof(line), maps)) {
-		if (!strstr(line, context->device->dev_name) ||
+		if (!is_ring(context, line) ||
 		    sscanf(line, "%lx-%lx %*s %lx", &start, &end, &offset) != 3)
 			continue;
 		add_ring(list, (void *)start, end - start, offset);
