@@ -5,6 +5,7 @@
 use core::ops::Deref;
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::cpu::nr_cpu_ids;
 use kernel::prelude::*;
 use kernel::sync::atomic::Atomic;
 use kernel::sync::{new_mutex, Arc, Mutex, SetOnce};
@@ -26,12 +27,18 @@ pub(crate) const MAX_ATTACHED: usize = 2048;
 /// Address handles of one context, of all that there are. Mostly its memory is at an end before.
 const MAX_AHS: usize = (*AH_NUMBERS.end() as usize + 1) / 8;
 
-/// Workers that sleep for one process, for memory that has to be paged in. As many disks' worth of
+/// Workers that sleep for one context, on a NUMA node, for memory that has to be paged in. As many disks' worth of
 /// requests at a time; what is more waits in line, behind what is the process's own.
 const PAGING_WORKERS: u16 = 4;
 
-/// Contexts of one user that have such workers: its processes that use on-demand memory.
+/// Contexts of one user that have such workers, its processes that use on-demand memory: so many, or
+/// several for each CPU.
 const PAGERS_OF_A_USER: usize = 128;
+const PAGERS_OF_A_CPU: usize = 4;
+
+fn pagers_of_a_user() -> usize {
+    PAGERS_OF_A_USER.max(PAGERS_OF_A_CPU.saturating_mul(nr_cpu_ids() as usize))
+}
 
 /// What one of those may have of what there is a number of for all.
 struct Numbers {
@@ -51,6 +58,19 @@ impl Numbers {
             attached: Share::new(MAX_ATTACHED.saturating_mul(times))?,
             held_bytes: Share::new(MOST_HELD_BYTES.saturating_mul(times))?,
         })
+    }
+}
+
+impl Numbers {
+    fn is_used(&self) -> bool {
+        let Self {
+            ahs,
+            attached,
+            held_bytes,
+        } = self;
+        [ahs, attached, held_bytes]
+            .iter()
+            .any(|share| share.used() > 0)
     }
 }
 
@@ -93,7 +113,7 @@ impl Users {
             return Ok((user.numbers.clone(), user.pagers.clone()));
         }
         let numbers = Arc::new(Numbers::new(CONTEXTS_OF_A_USER)?, GFP_KERNEL_ACCOUNT)?;
-        let pagers = Share::new(PAGERS_OF_A_USER)?;
+        let pagers = Share::new(pagers_of_a_user())?;
         let user = User {
             euid,
             contexts: 1,
@@ -110,16 +130,25 @@ impl Users {
         Ok((numbers, pagers))
     }
 
+    /// Counts one context of `euid` less. What the user has is remembered for as long as anything uses
+    /// some of it, also of a context that was closed.
     fn leave(&self, euid: Kuid) {
         let mut users = self.users.lock();
-        let mut numbered = users.iter_mut().enumerate();
-        let Some((index, user)) = numbered.find(|(_, user)| user.euid == euid) else {
-            return;
-        };
-        user.contexts = user.contexts.saturating_sub(1);
-        if user.contexts == 0 {
+        if let Some(user) = users.iter_mut().find(|user| user.euid == euid) {
+            user.contexts = user.contexts.saturating_sub(1);
+        }
+        let mut numbered = users.iter().enumerate();
+        let forgotten = numbered.find(|(_, user)| !user.is_known());
+        // There is one more at most each time.
+        if let Some((index, _)) = forgotten {
             let _ = users.remove(index);
         }
+    }
+}
+
+impl User {
+    fn is_known(&self) -> bool {
+        self.contexts > 0 || self.numbers.is_used() || self.pagers.used() > 0
     }
 }
 

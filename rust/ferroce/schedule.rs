@@ -433,15 +433,15 @@ fn run_send_at(
         let ahead = qp.requests_ahead().filter(|_| !stays_here(&half.route));
         half.deferred |= needs_order && ahead.is_some();
         first(&mut half, &mut findings, now);
+        // What came of a fault is known here alone: elsewhere it would be found out again, to fail again.
+        let ahead = ahead.filter(|_| needs_order || !findings.faults.has_outcome());
         let gate = SendGate {
             deferred: half.deferred,
             stops_sending: half.waiting.stops_sending(),
             is_left: other.is_some(),
             ahead,
         };
-        // What came of a fault is known here alone. Elsewhere it would fail again, to be found out again.
-        let closed = gate.closed().filter(|_| !findings.faults.has_outcome());
-        let run = closed.unwrap_or_else(|| {
+        let run = gate.closed().unwrap_or_else(|| {
             qp.last_sent.note();
             send(&qp, &mut half, &mut findings, now)
         });

@@ -27,13 +27,16 @@ bystander_stands()
 	bystander_says started || is_over "$bystander"
 }
 
-# bystander_start [OPTION...]: its own objects are there from now on.
+# What it is started with beyond that.
+bystander_options=()
+
+# Its own objects are there from now on.
 bystander_start()
 {
 	note_resources
 	cp "$ktap_tmp/resources" "$ktap_tmp/resources.alone"
 	cp "$ktap_tmp/pinned" "$ktap_tmp/pinned.alone"
-	"$KTAP_BIN/hostile/bystander" "$@" >"$ktap_tmp/bystander" 2>&1 &
+	"$KTAP_BIN/hostile/bystander" "${bystander_options[@]}" >"$ktap_tmp/bystander" 2>&1 &
 	bystander=$!
 	wait_for 60 bystander_stands
 	bystander_alive
