@@ -127,9 +127,9 @@ int ferroce_helper_vma_move_to_file(struct vm_area_struct *vma, struct file *fil
 	return vfs_mmap(file, vma);
 }
 
-struct file *ferroce_helper_empty_shmem_file(const char *name)
+struct file *ferroce_helper_empty_shmem_file(const struct ib_device *dev)
 {
-	return shmem_kernel_file_setup(name, 0, EMPTY_VMA_FLAGS);
+	return shmem_kernel_file_setup(dev_name(&dev->dev), 0, EMPTY_VMA_FLAGS);
 }
 
 bool ferroce_helper_virt_addr_valid(unsigned long address)

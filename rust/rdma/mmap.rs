@@ -22,6 +22,7 @@ use kernel::types::Opaque;
 
 use rdma_bindings as bindings;
 
+use crate::device::Device;
 use crate::object::Ucontext;
 use crate::ops::Operations;
 use crate::ring::SharedMemory;
@@ -68,14 +69,14 @@ unsafe impl Send for RingFile {}
 unsafe impl Sync for RingFile {}
 
 impl RingFile {
-    /// May sleep.
+    /// A file of the name of `device`. May sleep.
     ///
     /// # Errors
     ///
     /// `ENOMEM`, `ENFILE`.
-    pub(crate) fn new() -> Result<Self> {
-        // SAFETY: The name is a string.
-        let file = unsafe { bindings::empty_shmem_file(c"ferroce ring".as_char_ptr()) };
+    pub(crate) fn new<T: Operations>(device: &Device<T>) -> Result<Self> {
+        // SAFETY: The device is valid.
+        let file = unsafe { bindings::empty_shmem_file(device.as_raw()) };
         // INVARIANT: The reference is ours.
         Ok(Self(NonNull::new(from_err_ptr(file)?).ok_or(ENOMEM)?))
     }

@@ -19,10 +19,13 @@ static void add_ring(struct ring_list *list, void *start, size_t size, uint64_t 
 	ring->log2 = ring->buf->log2_elem_size;
 }
 
-/* Mapped rings are of the context's file, or of one that the driver has for that. */
+/* Mapped rings are of the context's file, or of one of the device's name that is nowhere. */
 static bool is_ring(const struct ibv_context *context, const char *line)
 {
-	return strstr(line, context->device->dev_name) || strstr(line, "ferroce ring");
+	char name[IBV_SYSFS_NAME_MAX + 16];
+
+	snprintf(name, sizeof(name), "/%s (deleted)", context->device->name);
+	return strstr(line, context->device->dev_name) || strstr(line, name);
 }
 
 void rings_list(const struct ibv_context *context, struct ring_list *list)

@@ -320,7 +320,7 @@ unsafe extern "C" fn alloc_ucontext<T: Operations>(
         // SAFETY: The core has set the device of the new context, one of ours.
         let device = unsafe { Device::from_raw((*ucontext).device) };
         let data = T::alloc_ucontext(device, &mut udata)?;
-        let body = Body::new(data, RingFile::new()?, udata.into_mappings());
+        let body = Body::new(data, RingFile::new(device)?, udata.into_mappings());
         // SAFETY: The core passes a context that it has allocated for us.
         unsafe { Ucontext::<T>::create(ucontext, body) };
         Ok(0)
