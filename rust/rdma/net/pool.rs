@@ -56,9 +56,10 @@ impl Drop for Pools {
     fn drop(&mut self) {
         for pool in self.by_cpu.iter().flatten() {
             let pool = {
-                // As whoever allocates from it does.
+                // As whoever allocates from it does: it is unlocked before they are enabled.
                 let _bh = BhDisabled::new();
-                pool.lock().0
+                let pool = pool.lock().0;
+                pool
             };
             // SAFETY: The pool is ours. It has no NAPI, so nothing more is asked for.
             unsafe { bindings::page_pool_disable_direct_recycling(pool.as_ptr()) };
