@@ -60,6 +60,7 @@ use crate::pages::Pages;
 use crate::pmem;
 use crate::sync::BhSpinLock;
 use crate::table::IdTable;
+use crate::timer::now_ns;
 use crate::work;
 
 #[cfg(not(CONFIG_INFINIBAND_ON_DEMAND_PAGING))]
@@ -80,8 +81,10 @@ const LOOK_AT: usize = 4;
 const FAULT_PAGES: usize = 64;
 
 /// What was done to fault pages in that somebody may keep taking away again.
-#[derive(Default)]
 struct Effort {
+    /// When it is given up, unless it comes further.
+    deadline: u64,
+    furthest: usize,
     rounds: u32,
     /// How often a page was waited for.
     waits: u32,
@@ -91,17 +94,31 @@ struct Effort {
 }
 
 impl Effort {
-    /// So often the process may have changed a page: about a second's work.
-    const MOST_ROUNDS: u32 = 1 << 14;
+    /// How long the process may keep changing pages.
+    const NS: u64 = 1_000_000_000;
+    /// So often it is tried in any case: one fault may take longer than that.
+    const LEAST_ROUNDS: u32 = 16;
     const MOST_WAITS: u32 = 16 * FAULT_PAGES as u32;
     /// So often a page is waited for without the lock of the memory map, and not there after that. It
     /// cannot be read, or is being written to its disk: only a fault that keeps the lock, as those of
     /// the process itself do in the end, tells, or waits for it.
     const MOST_IN_VAIN: u32 = 16;
 
+    fn new() -> Self {
+        Self {
+            deadline: now_ns().saturating_add(Self::NS),
+            furthest: 0,
+            rounds: 0,
+            waits: 0,
+            page: 0,
+            in_vain: 0,
+        }
+    }
+
     fn may_go_on(&mut self) -> bool {
         self.rounds = self.rounds.wrapping_add(1);
-        self.rounds < Self::MOST_ROUNDS && self.waits < Self::MOST_WAITS
+        self.rounds <= Self::LEAST_ROUNDS
+            || (now_ns() <= self.deadline && self.waits < Self::MOST_WAITS)
     }
 
     /// What there is to be said of the next fault.
@@ -114,6 +131,10 @@ impl Effort {
 
     /// Notes that page `page` was waited for, the first that was missing.
     fn waited_for(&mut self, page: usize) {
+        if page > self.furthest {
+            self.furthest = page;
+            self.deadline = now_ns().saturating_add(Self::NS);
+        }
         let is_same = self.page == page && self.waits > 0;
         self.in_vain = if is_same {
             self.in_vain.wrapping_add(1)
@@ -550,7 +571,7 @@ impl Chunk {
         intent: Intent,
         is_wanted: &impl Fn() -> bool,
     ) -> Result {
-        let mut effort = Effort::default();
+        let mut effort = Effort::new();
         while effort.may_go_on() {
             if !is_wanted() {
                 return Err(EINTR);
