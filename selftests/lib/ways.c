@@ -303,3 +303,15 @@ const char *errno_name(int err)
 {
 	return strerrorname_np(err);
 }
+
+size_t merged_pages(void)
+{
+	FILE *file = fopen("/proc/self/ksm_merging_pages", "re");
+	size_t count = 0;
+
+	if (!file)
+		skip("no KSM: %s", strerror(errno));
+	require(fscanf(file, "%zu", &count) == 1, "ksm_merging_pages");
+	fclose(file);
+	return count;
+}

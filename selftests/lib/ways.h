@@ -69,4 +69,7 @@ void cell(const char *kind, enum registration how, enum way_id way, const char *
 	__attribute__((format(printf, 4, 5)));
 const char *errno_name(int err);
 
+/* Pages of this process that KSM has merged.  Without KSM the test is skipped. */
+size_t merged_pages(void);
+
 #endif

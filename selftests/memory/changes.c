@@ -282,18 +282,6 @@ static void take_apart(struct memory *m)
 	usleep(1000);
 }
 
-static size_t merged_pages(void)
-{
-	FILE *file = fopen("/proc/self/ksm_merging_pages", "re");
-	size_t count = 0;
-
-	if (!file)
-		skip("no KSM: %s", strerror(errno));
-	require(fscanf(file, "%zu", &count) == 1, "ksm_merging_pages");
-	fclose(file);
-	return count;
-}
-
 /* With memory that holds the same. */
 static void wait_until_merged(struct memory *m)
 {

@@ -319,18 +319,6 @@ static void check_child(struct memory *memory)
 
 /* ---- merged with the same memory elsewhere ----------------------------- */
 
-static size_t merged_pages(void)
-{
-	FILE *file = fopen("/proc/self/ksm_merging_pages", "re");
-	size_t count = 0;
-
-	if (!file)
-		skip("no KSM: %s", strerror(errno));
-	require(fscanf(file, "%zu", &count) == 1, "ksm_merging_pages");
-	fclose(file);
-	return count;
-}
-
 /* Both at once, so that no page of the same content is anywhere else. */
 static void make_mergeable(struct memory *memory)
 {
