@@ -22,7 +22,8 @@ use crate::context::Context;
 use crate::memory::{AtHand, Mr, Unwritten};
 use crate::stats::{Counter, Stats};
 
-/// Bytes that are faulted in beyond those that are needed at once, if they will be.
+/// Bytes beyond those that are needed at once that are faulted in, if they will be needed, as far as
+/// that does not take a disk.
 const MAX_AHEAD: u32 = 256 << 10;
 
 /// How long a fault waits for which there was no memory.
@@ -117,15 +118,15 @@ impl AbsentPage {
         Arc::ptr_eq(&self.mr, &other.mr) && self.at == other.at && self.intent == other.intent
     }
 
-    /// Faults it in. Sleeps.
+    /// Faults it in, and begins to with what will be needed. Sleeps.
     fn fault_in(&self, is_wanted: impl Fn() -> bool) -> Result {
         let memory = self.mr.on_demand().ok_or(EFAULT)?;
-        let all = u64::from(self.len).saturating_add(u64::from(self.ahead));
-        let fault_in = |len| memory.fault_in(self.at, len, self.intent, &is_wanted);
-        match fault_in(all) {
-            Err(_) if self.ahead > 0 => fault_in(self.len.into()),
-            result => result,
+        memory.fault_in(self.at, self.len.into(), self.intent, is_wanted)?;
+        if self.ahead > 0 {
+            let behind = self.at.saturating_add(self.len.into());
+            memory.fault_in_ahead(behind, self.ahead.into(), self.intent);
         }
+        Ok(())
     }
 }
 

@@ -251,6 +251,32 @@ fn fault_in_missing(
     Ok(false)
 }
 
+/// Begins to fault in those pages from `from` on that a walk has not found as they are needed, and
+/// waits for none: what has to be read from a disk is asked for. Stops at the first page that cannot be
+/// had. May sleep, with the lock of the memory map.
+fn begin_missing(mm: &MmWithUser, from: usize, found: &[usize], intent: Intent) {
+    let flags = intent.fault_flags() | bindings::FERROCE_FAULT_FLAG_RETRY_NOWAIT;
+    let lock = mm.mmap_read_lock();
+    let mut address = from;
+    for found in found {
+        if is_missing(*found, intent) {
+            let area = lock.vma_lookup(address);
+            let Some(area) = area.filter(|area| check_area(area, intent).is_ok()) else {
+                return;
+            };
+            // SAFETY: The area has the address. Its memory map is in use and locked, and stays so: with
+            // this flag the function does not let go of the lock.
+            let outcome = unsafe {
+                kernel::bindings::handle_mm_fault(area.as_ptr(), address, flags, ptr::null_mut())
+            };
+            if outcome & bindings::FERROCE_VM_FAULT_ERROR != 0 {
+                return;
+            }
+        }
+        address = address.saturating_add(PAGE_SIZE);
+    }
+}
+
 /// Whether memory of an area can be brought in.
 ///
 /// # Errors
@@ -598,6 +624,26 @@ impl Chunk {
         Err(EBUSY)
     }
 
+    /// Begins to fault in the pages from `from` to `to`, bounded as above, and enters those that are
+    /// there then. Waits for no disk.
+    ///
+    /// # Errors
+    ///
+    /// If some may not have been entered.
+    fn fault_in_ahead(&self, mm: &MmWithUser, from: usize, to: usize, intent: Intent) -> Result {
+        let mut pfns = [0; FAULT_PAGES];
+        let count = to.saturating_sub(from) >> PAGE_SHIFT;
+        let found = pfns.get_mut(..count).ok_or(EINVAL)?;
+        let mut seq = self.walk(mm, from, found)?;
+        if found.iter().any(|found| is_missing(*found, intent)) {
+            begin_missing(mm, from, found, intent);
+            seq = self.walk(mm, from, found)?;
+        }
+        // None of them is needed yet, so none is a reason to fail.
+        self.enter_current(mm, from, found, Intent::Look, seq)?;
+        Ok(())
+    }
+
     /// Finds the pages that are there, from `from` on, as many as `pfns` has room for. Returns the number
     /// by which to tell whether that is outdated. Sleeps for the lock of the memory map.
     fn walk(&self, mm: &MmWithUser, from: usize, pfns: &mut [usize]) -> Result<usize> {
@@ -842,10 +888,37 @@ impl OnDemand {
         intent: Intent,
         is_wanted: impl Fn() -> bool,
     ) -> Result {
-        let _in_use = InUse::new()?;
         if intent == Intent::Write && !self.writable {
             return Err(EPERM);
         }
+        self.for_groups(at, len, |mm, chunk, from, to| {
+            chunk.fault_in(mm, from, to, intent, &is_wanted)
+        })
+    }
+
+    /// Likewise of bytes that will be needed soon, as far as there is nothing to wait for: what is on a
+    /// disk is asked for.
+    pub fn fault_in_ahead(&self, at: u64, len: u64, intent: Intent) {
+        // What is not brought in now is when it is needed, or fails then.
+        let _ = self.for_groups(at, len, |mm, chunk, from, to| {
+            chunk.fault_in_ahead(mm, from, to, intent)
+        });
+    }
+
+    /// Runs `f` on the pages of the `len` bytes at `at`, of at most [`FAULT_PAGES`] of one chunk at a
+    /// time, while somebody uses the memory map. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` if the bytes are not within the region or the process is gone; `ENODEV` when the module
+    /// is being unloaded; `ENOMEM`; the first of `f`.
+    fn for_groups(
+        &self,
+        at: u64,
+        len: u64,
+        mut f: impl FnMut(&MmWithUser, &Chunk, usize, usize) -> Result,
+    ) -> Result {
+        let _in_use = InUse::new()?;
         let mut next = self.address(at, len)?;
         let len = usize::try_from(len).map_err(|_| EFAULT)?;
         let end = next
@@ -859,7 +932,7 @@ impl OnDemand {
             let stop = chunk.start.saturating_add(CHUNK_BYTES).min(end);
             while next < stop {
                 let upto = next.saturating_add(FAULT_PAGES * PAGE_SIZE).min(stop);
-                chunk.fault_in(&mm, next, upto, intent, &is_wanted)?;
+                f(&mm, &chunk, next, upto)?;
                 next = upto;
             }
         }

@@ -116,6 +116,8 @@ struct Flow<P, G> {
     behind: Option<Psn>,
     /// The owner knows that the connection stands.
     established: bool,
+    /// Something was executed since the peer was last told how far that is.
+    untold: bool,
 }
 
 /// The message that a responder is in.
@@ -219,6 +221,7 @@ impl<P, G> Flow<P, G> {
             told: false,
             behind: None,
             established: false,
+            untold: false,
         }
     }
 
@@ -512,6 +515,10 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
             // Rules: RSP-22
             Err(Refusal::PutOff) => {
                 self.flow.behind = dropped;
+                // Or the peer might take a message whose memory comes page by page for lost.
+                if mem::take(&mut self.flow.untold) {
+                    self.acknowledge_again();
+                }
                 Ok(Handled::PutOff)
             }
             // Rules: RNR-1, RNR-5, RNR-17

@@ -395,6 +395,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         // Rules: ACK-13
         self.flow.msn = self.flow.msn.next();
         self.flow.expected = kept.end();
+        self.flow.untold = false;
         self.replays.push(kept);
         // Rules: ACK-4
         // Its response acknowledges whatever came before it.
@@ -477,7 +478,8 @@ impl<P, G> Flow<P, G> {
             host.observe(Event::MessageReceived);
         }
         // Rules: ACK-2
-        if !packet.bth.ack_req {
+        self.untold = !packet.bth.ack_req;
+        if self.untold {
             return;
         }
         if self.owed == Owed::Acknowledgement {

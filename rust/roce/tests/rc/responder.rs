@@ -598,6 +598,25 @@ fn what_was_dropped_is_asked_for_after_what_was_put_off() {
     assert_eq!(lone.replies(), [(1, Says::Ack)]);
 }
 
+// Rules: RSP-22
+#[test]
+fn what_is_done_is_acknowledged_before_memory_is_waited_for() {
+    let mut lone = Lone::new(config());
+    lone.quiet_request(0, Request::WriteFirst(reth(0, 600)), MTU);
+    lone.quiet_request(1, Request::WriteMiddle, MTU);
+    assert_eq!(lone.replies(), []);
+    lone.world.absence = 1000;
+    for replies in [&[(1, Says::Ack)][..], &[], &[]] {
+        let put_off = lone.deliver(2, Request::WriteLast(None), &[3; 88], true);
+        assert_eq!(put_off, Handled::PutOff);
+        assert_eq!(lone.replies(), replies);
+    }
+    lone.world.absence = 0;
+    lone.request(2, Request::WriteLast(None), 88);
+    assert_eq!(lone.replies(), [(2, Says::Ack)]);
+    assert_eq!(lone.world.written, 600);
+}
+
 // Rules: MPE-17
 #[test]
 fn a_flush_waits_for_memory_and_is_done_once() {
