@@ -75,6 +75,8 @@ figures:
 
 # ROUNDS, QUICK, CASES, RECORD and CHECK: see scripts/bench.
 export ROUNDS QUICK CASES RECORD CHECK
+# Of bench-explore.
+export SEED COUNT LINE ICOUNT
 
 bench:
 	@scripts/bench time
@@ -84,6 +86,10 @@ bench-count:
 
 bench-profile:
 	@scripts/bench profile
+
+# Seeds of the simulator, unless they are said, are not these.
+bench-explore:
+	@SEEDS='$(if $(filter file,$(origin SEEDS)),,$(SEEDS))' scripts/bench explore
 
 # The module for the kernel of the virtual machine.  A stock driver needs none.
 vm-module:
@@ -108,6 +114,7 @@ help:
 	@echo '  soak     half an hour of disturbed traffic there (SOAK_SECONDS=1800)'
 	@echo '  bench    speed beside rdma_rxe and TCP (ROUNDS=3; QUICK=1: few cases)'
 	@echo '  bench-count  the same in instructions, which repeat (CHECK=1: fails if it fell)'
+	@echo '  bench-explore  random workloads beside rdma_rxe (SEEDS=1..100 SEED=7 LINE="..." ICOUNT=1 QUICK=1)'
 	@echo 'Other:'
 	@echo '  sim      the protocol over bad networks on virtual time, many thousand times'
 	@echo '  doc      what the code says of itself, as HTML'
@@ -122,5 +129,5 @@ help:
 	@echo 'What is downloaded stays in $${XDG_CACHE_HOME:-~/.cache}/ferroce.'
 
 .DEFAULT_GOAL := all
-.PHONY: all install check-kdir demo shell check check-all check-debug soak bench bench-count bench-profile sim coverage doc \
+.PHONY: all install check-kdir demo shell check check-all check-debug soak bench bench-count bench-profile bench-explore sim coverage doc \
 	tables figures fuzz vm-module clean help

@@ -95,6 +95,15 @@ def fallen(recorded, rows, tolerance):
             and now[row["name"]] < row["to rxe"] * (1 - tolerance)]
 
 
+def lines_of_json(made):
+    """A line for each row, so that a difference can be read."""
+    def several(values):
+        return "[\n" + ",\n".join(json.dumps(value, ensure_ascii=False) for value in values) + "\n]"
+    parts = [f'"{key}": ' + (several(value) if isinstance(value, list) else json.dumps(value, indent=1))
+             for key, value in made.items()]
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
 def number(value):
     """With three digits or so, as a table has it."""
     if value is None:

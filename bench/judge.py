@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: GPL-2.0
+"""What is made of runs of workloads (bench/explore): ratios of ferroce's bytes a second to
+rdma_rxe's, and what they come to. All of it is data that goes to JSON as it is."""
+
+import json
+import math
+import statistics
+
+from figures import number
+from workloads import parse
+
+DRIVERS = ("ferroce", "rxe")
+# What is to be reached of random workloads and of bursts: "at least" and "aim".
+TARGETS = {
+    "explore": {"mean": (2.8, 4), "p5": (1.2, 2), "worst": (0.95, 1.2)},
+    "explore-count": {"mean": (2.8, 4), "p5": (1.5, 2), "worst": (1.1, 1.5)},
+}
+# What is to be none on a wire that loses nothing.
+FAULTS = ("out_of_seq_request", "send_seq_err", "completer_retry_err")
+
+
+def read_samples(lines):
+    """What is said of the machine, and the runs."""
+    about, runs = {}, []
+    for line in map(json.loads, lines):
+        if "about" in line:
+            about |= line["about"]
+        else:
+            runs.append(line)
+    return about, runs
+
+
+def is_random(name):
+    return name.isdigit()
+
+
+def median(values):
+    return statistics.median(values) if values else None
+
+
+def make_row(name, runs):
+    """Of one workload: the medians of its rounds, the ratio of these, and of what kind the faults
+    were."""
+    row = {"name": name, "line": runs[0]["line"]}
+    for driver in DRIVERS:
+        good = [run for run in runs if run["driver"] == driver and "failed" not in run]
+        failed = [run["failed"] for run in runs if run["driver"] == driver and "failed" in run]
+        counted = {}
+        for run in good:
+            for counter, times in run["counters"].items():
+                counted[counter] = counted.get(counter, 0) + times
+        row[driver] = {
+            "messages": median([run["messages"] for run in good]),
+            "bytes": median([run["bytes"] for run in good]),
+            "lost": sum(run["lost"] for run in good) / max(1, sum(run["sent"] for run in good)),
+            "counters": counted, "failed": failed}
+    ours, theirs = row["ferroce"]["bytes"], row["rxe"]["bytes"]
+    # A driver that failed in one round has no figure.
+    both = ours and theirs and not row["ferroce"]["failed"] and not row["rxe"]["failed"]
+    row["ratio"] = round(ours / theirs, 3) if both else None
+    return row
+
+
+def make_rows(runs):
+    by_name = {}
+    for run in runs:
+        by_name.setdefault(run["name"], []).append(run)
+    return [make_row(name, some) for name, some in by_name.items()]
+
+
+def percentile(values, part):
+    """With so much of the values below it, between two of them in proportion."""
+    values = sorted(values)
+    at = part * (len(values) - 1)
+    low = math.floor(at)
+    high = min(low + 1, len(values) - 1)
+    return values[low] + (values[high] - values[low]) * (at - low)
+
+
+def summary(rows):
+    """What the ratios of some rows come to; None without any."""
+    ratios = [row["ratio"] for row in rows if row["ratio"]]
+    if not ratios:
+        return None
+    return {"count": len(ratios), "mean": round(statistics.geometric_mean(ratios), 3),
+            "median": round(statistics.median(ratios), 3), "p5": round(percentile(ratios, 0.05), 3),
+            "worst": min(ratios), "slower": sum(ratio < 1 for ratio in ratios)}
+
+
+def failures(rows, driver):
+    return [row for row in rows if row[driver]["failed"]]
+
+
+def faults(rows, driver):
+    """How often packets were lost or overtook each other, in all, by counter."""
+    return {name: sum(row[driver]["counters"].get(name, 0) for row in rows) for name in FAULTS}
+
+
+# ---- of which kind the slow ones are ---------------------------------------
+
+def size_class(workload):
+    for most, name in ((256, "up to 256 B"), (4096, "up to 4 KiB"), (65536, "up to 64 KiB")):
+        if workload.size[1] <= most:
+            return name
+    return "larger"
+
+
+def depth_class(workload):
+    at_once = workload.qps * workload.depth
+    return "1" if at_once == 1 else "2 to 16" if at_once <= 16 else "17 to 128" if at_once <= 128 \
+        else "more"
+
+
+CLASSES = {
+    "transport": lambda load: load.transport,
+    "operation": lambda load: load.op[0] if len(load.op) == 1 else "several",
+    "size": size_class,
+    "requests at once": depth_class,
+    "queue pairs": lambda load: str(load.qps),
+    "threads": lambda load: str(load.threads),
+    "list": lambda load: str(load.list) if load.list == 1 else "2 or more",
+    "burst": lambda load: "none" if not load.burst else "1 to 8" if load.burst <= 8 else "more",
+    "rest": lambda load: f"{load.rest_us} us" if load.burst else "none",
+    "completions": lambda load: load.poll,
+    "signalled": lambda load: f"each {load.signal}",
+    "ends": lambda load: "loopback" if load.loopback else f"{load.processes} processes",
+    "ways": lambda load: "both" if load.both else "one",
+}
+
+
+def by_class(rows):
+    """The summary of the rows of each class: what it is of, its name, the summary."""
+    found = {}
+    for row in rows:
+        workload = parse(row["line"])
+        for what, class_of in CLASSES.items():
+            found.setdefault((what, class_of(workload)), []).append(row)
+    return [[what, name, made] for (what, name), some in sorted(
+        found.items(), key=lambda item: (list(CLASSES).index(item[0][0]), item[0][1]))
+        if (made := summary(some))]
+
+
+def result(about, runs):
+    rows = make_rows(runs)
+    chance = [row for row in rows if is_random(row["name"])]
+    known = [row for row in rows if not is_random(row["name"])]
+    return {"about": about, "random": summary(chance), "known": summary(known),
+            "faults": {driver: faults(rows, driver) for driver in DRIVERS},
+            "classes": by_class(chance), "rows": rows}
+
+
+# ---- in words --------------------------------------------------------------
+
+def rate_cells(row, driver):
+    """Messages and bytes a second, or that there are none."""
+    if row[driver]["failed"] or not row[driver]["bytes"]:
+        return ["failed", ""]
+    return [rate(row[driver]["messages"] / 1e3), rate(row[driver]["bytes"] / 1e6)]
+
+
+def rate(value):
+    """With three digits, however small it is."""
+    return f"{value:#.3g}".rstrip(".") if value < 999.5 else f"{value:.0f}"
+
+
+def remarks(row):
+    """What was lost, and what packets did that they should not."""
+    said = []
+    for driver in DRIVERS:
+        if row[driver]["lost"]:
+            said.append(f"{driver} lost {row[driver]['lost']:.1%}")
+        several = [f"{name} {row[driver]['counters'][name]}" for name in FAULTS
+                   if row[driver]["counters"].get(name)]
+        if several:
+            said.append(f"{driver}: {', '.join(several)}")
+    return "; ".join(said)
+
+
+def slowest(rows):
+    """The slowest first, and those without a ratio behind all others."""
+    return sorted(rows, key=lambda row: row["ratio"] or math.inf)
+
+
+def row_cells(row):
+    return [row["name"], *rate_cells(row, "ferroce"), *rate_cells(row, "rxe"),
+            number(row["ratio"]), row["line"], remarks(row)]
+
+
+ROW_HEAD = ["workload", "ferroce k/s", "MB/s", "rdma_rxe k/s", "MB/s", "ratio", "line", ""]
+SUMMARY_HEAD = ["", "number", "geometric mean", "median", "5th percentile", "worst", "slower"]
+
+
+def summary_cells(name, made):
+    return [name, f"{made['count']}", *(number(made[key]) for key in
+                                        ("mean", "median", "p5", "worst")), f"{made['slower']}"]
+
+
+def summaries(made):
+    return [summary_cells(name, made[key]) for key, name in
+            (("random", "random workloads"), ("known", "known ones")) if made[key]]
