@@ -111,6 +111,9 @@ def number(value):
     return f"{value:.{0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2}f}"
 
 
+TARGET_HEAD = ["target", "at least", "aim", "worst", "", "of"]
+
+
 def target_cells(target):
     """Of a table: what is to be reached, and what is."""
     got = target["reached"]

@@ -4,17 +4,20 @@ rdma_rxe's, and what they come to. All of it is data that goes to JSON as it is.
 
 import json
 import math
+import re
 import statistics
 
 from figures import number
 from workloads import parse
 
 DRIVERS = ("ferroce", "rxe")
-# What is to be reached of random workloads and of bursts: "at least" and "aim".
+# What is to be reached by plan, of random workloads and of bursts: at least, and the aim.
 TARGETS = {
-    "explore": {"mean": (2.8, 4), "p5": (1.2, 2), "worst": (0.95, 1.2)},
-    "explore-count": {"mean": (2.8, 4), "p5": (1.5, 2), "worst": (1.1, 1.5)},
+    "explore": {"mean": (2.8, 4), "p5": (1.2, 2), "worst": (0.95, 1.2), "burst": (2, 4)},
+    "explore-count": {"mean": (2.8, 4), "p5": (1.5, 2), "worst": (1.1, 1.5), "burst": (2, 4)},
 }
+TARGET_NAMES = {"mean": "geometric mean", "p5": "5th percentile", "worst": "worst",
+                "burst": "worst of the bursts by name"}
 # What is to be none on a wire that loses nothing.
 FAULTS = ("out_of_seq_request", "send_seq_err", "completer_retry_err")
 
@@ -52,6 +55,7 @@ def make_row(name, runs):
         row[driver] = {
             "messages": median([run["messages"] for run in good]),
             "bytes": median([run["bytes"] for run in good]),
+            "rounds": [run["bytes"] for run in good],
             "lost": sum(run["lost"] for run in good) / max(1, sum(run["sent"] for run in good)),
             "counters": counted, "failed": failed}
     ours, theirs = row["ferroce"]["bytes"], row["rxe"]["bytes"]
@@ -99,10 +103,8 @@ def faults(rows, driver):
 # ---- of which kind the slow ones are ---------------------------------------
 
 def size_class(workload):
-    for most, name in ((256, "up to 256 B"), (4096, "up to 4 KiB"), (65536, "up to 64 KiB")):
-        if workload.size[1] <= most:
-            return name
-    return "larger"
+    most = next((most for most in (256, 4096, 65536) if workload.size[1] <= most), None)
+    return f"{most} B or less" if most else "more"
 
 
 def depth_class(workload):
@@ -135,16 +137,46 @@ def by_class(rows):
         workload = parse(row["line"])
         for what, class_of in CLASSES.items():
             found.setdefault((what, class_of(workload)), []).append(row)
-    return [[what, name, made] for (what, name), some in sorted(
-        found.items(), key=lambda item: (list(CLASSES).index(item[0][0]), item[0][1]))
-        if (made := summary(some))]
+    def place(item):
+        what, name = item[0]
+        return list(CLASSES).index(what), re.sub(r"\d+", lambda digits: digits[0].zfill(9), name)
+
+    return [[what, name, made] for (what, name), some in sorted(found.items(), key=place)
+            if (made := summary(some))]
 
 
-def result(about, runs):
+def slowest(rows):
+    """The slowest first, and those without a ratio behind all others."""
+    return sorted(rows, key=lambda row: row["ratio"] or math.inf)
+
+
+def worst(rows):
+    """The slowest that has a ratio, as a target has it; None without any."""
+    row = next((row for row in slowest(rows) if row["ratio"]), None)
+    return row and {"row": row["name"], "ratio": row["ratio"]}
+
+
+def make_targets(plan, chance, known):
+    """As those of figures.py are."""
+    made = summary(chance)
+    bursts = [row for row in known if parse(row["line"]).rest_us]
+
+    def reached(key):
+        if key == "burst":
+            return worst(bursts)
+        if key == "worst" or not made:
+            return worst(chance)
+        return {"row": "", "ratio": made[key]}
+
+    return [{"name": TARGET_NAMES[key], "against": "rxe", "least": least, "aim": aim,
+             "reached": reached(key)} for key, (least, aim) in TARGETS[plan].items()]
+
+
+def result(plan, about, runs):
     rows = make_rows(runs)
     chance = [row for row in rows if is_random(row["name"])]
     known = [row for row in rows if not is_random(row["name"])]
-    return {"about": about, "random": summary(chance), "known": summary(known),
+    return {"about": about, "targets": make_targets(plan, chance, known), "random": summary(chance), "known": summary(known),
             "faults": {driver: faults(rows, driver) for driver in DRIVERS},
             "classes": by_class(chance), "rows": rows}
 
@@ -176,11 +208,6 @@ def remarks(row):
     return "; ".join(said)
 
 
-def slowest(rows):
-    """The slowest first, and those without a ratio behind all others."""
-    return sorted(rows, key=lambda row: row["ratio"] or math.inf)
-
-
 def row_cells(row):
     return [row["name"], *rate_cells(row, "ferroce"), *rate_cells(row, "rxe"),
             number(row["ratio"]), row["line"], remarks(row)]
@@ -197,4 +224,8 @@ def summary_cells(name, made):
 
 def summaries(made):
     return [summary_cells(name, made[key]) for key, name in
-            (("random", "random workloads"), ("known", "known ones")) if made[key]]
+            (("random", "random workloads"), ("known", "those by name")) if made[key]]
+
+
+def class_cells(made):
+    return [[what, *summary_cells(name, some)] for what, name, some in made["classes"]]
