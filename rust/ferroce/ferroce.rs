@@ -31,6 +31,7 @@ mod inbox;
 mod link;
 mod memory;
 mod paging;
+mod policy;
 mod qp;
 mod queue;
 mod rx;

@@ -55,6 +55,12 @@ impl WorkQueue {
         self.shared.shape().used(self.shared.producer(), self.taken)
     }
 
+    /// Whether all that was posted is complete.
+    #[inline]
+    pub(crate) fn is_drained(&self) -> bool {
+        self.retired == self.shared.producer()
+    }
+
     /// Begins to move what was posted and not taken to `to`, in [`PIECE`]s. What is taken from now on
     /// the [`Move`] is to be [told](Move::skip).
     pub(crate) fn begin_move(&self, to: SharedRing, piece: u32) -> Move {

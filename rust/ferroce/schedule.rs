@@ -34,6 +34,7 @@ use crate::host::{Events, Findings, RecvSide, SendSide};
 use crate::inbox::{LastSent, MUCH};
 use crate::memory::{AtHand, Incoming};
 use crate::paging::Faults;
+use crate::policy::Serve;
 use crate::qp::{work, Ends, Qp, RecvHalf, Route, SendHalf};
 use crate::rx;
 use crate::service::{QpRequester, QpResponder, QpSender, RecvService, SendService};
@@ -124,8 +125,14 @@ pub(crate) fn doorbell(qp: ArcBorrow<'_, Qp>) -> Result {
     if matches!(qp.state(), State::Reset | State::Init | State::Rtr) {
         return Err(EINVAL);
     }
-    let is_stream =
-        qp.fixed.service.has_streams() && qp.stream.ring(|| qp.fixed.send_cq.is_empty());
+    serve_doorbell(qp);
+    Ok(())
+}
+
+/// Sends what was posted, or has it sent. Process or softirq context.
+fn serve_doorbell(qp: ArcBorrow<'_, Qp>) {
+    let has_polled = || qp.fixed.send_cq.is_empty();
+    let is_stream = qp.fixed.service.has_streams() && qp.stream.ring(has_polled) == Serve::Beside;
     // A stream's small messages would gain nothing: a work item sends them where it did before, mostly.
     let other = || match is_stream {
         true => qp.last_sent.had_better(0),
@@ -135,7 +142,6 @@ pub(crate) fn doorbell(qp: ArcBorrow<'_, Qp>) -> Result {
         qp,
         wake::after_doorbell(qp.inbox.origin(), other, is_stream),
     );
-    Ok(())
 }
 
 /// Has who was chosen send what may be sent. Process or softirq context; beside who asks only for a
@@ -181,7 +187,7 @@ fn run_beside(qp: ArcBorrow<'_, Qp>) {
 /// The kernel has posted sends. Any context.
 pub(crate) fn posted_sends(qp: ArcBorrow<'_, Qp>) {
     if may_disable_bh() {
-        return run_send(qp, |_, _, _| {});
+        return serve_doorbell(qp);
     }
     let queue = &qp.fixed.device.queues.replies;
     let _ = queue.enqueue::<Arc<Qp>, { work::DOORBELL }>(qp.into());
@@ -446,6 +452,7 @@ fn run_send_at(
             send(&qp, &mut half, &mut findings, now)
         });
         half.deferred |= wake::is_deferred(&run, needs_order);
+        qp.stream.note_idle(half.send.queue.is_drained());
         (run, next_timeout(&half), half.waiting.is_any())
     };
     tell(qp, &qp.fixed.send_cq, findings);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Posts that wait for nothing, and requests that come alone.
+//! Where requests of a stream are sent, and requests that come alone.
 //!
-//! Who posts a request and waits for what comes of it is served fastest at once, in its own context.
-//! Who posts one after the other is not: each would be sent, received and acknowledged by itself.
-//! Such a stream is left to a work item, which finds many requests at a time, so that there is one
-//! acknowledgement for all of them, and which runs beside who posts, on another CPU.
+//! A poster that waits for each request is served fastest at once, in its own context. A poster that
+//! posts on is not: each request would be sent, received and acknowledged by itself. Such a stream is
+//! left to a work item, which finds many requests at a time, so that there is one acknowledgement for
+//! all of them, and which runs beside the poster, on another CPU. Which poster it is
+//! [`Depth`] tells.
 
 use core::mem;
 
@@ -14,17 +15,8 @@ use kernel::sync::atomic::Atomic;
 use rdma::sync::Marked;
 use rdma::work::another_cpu;
 
+use crate::policy::{Depth, Serve};
 use crate::wake::Came;
-
-/// Doorbells that waited for nothing, less those that did: from this on it is a stream.
-const STREAM: u32 = 16;
-
-/// As far as that is counted: how soon a stream is none any more.
-const MOST: u32 = 64;
-
-/// What one doorbell takes away that waited for something: who posts six at a time or more, and waits
-/// for them, gains by a stream; who posts four loses, unless they are small.
-const WAITED: u32 = 4;
 
 /// Doorbells of a stream after which what waits is sent, where there is one CPU.
 const BATCH: u32 = 32;
@@ -32,11 +24,14 @@ const BATCH: u32 = 32;
 /// Requests in a row that are taken to come alone before it is looked at again.
 const TRUST: u8 = 16;
 
-/// Tells whether posts wait for each other, and where to send them if they do not.
+/// Tells how doorbells are to be served, and where to send if that is beside the poster.
 ///
 /// All of it is a guess, from which nothing but speed depends: nothing here is ordered or exact.
 pub(crate) struct Stream {
-    score: Atomic<u32>,
+    /// The bits of a [`Depth`].
+    depth: Atomic<u32>,
+    /// All requests are complete that were posted before the last doorbell.
+    is_idle: Atomic<bool>,
     /// Something came since the last doorbell that may have been waited for.
     heard: Atomic<bool>,
     /// The CPU of the last doorbell.
@@ -62,11 +57,20 @@ pub(crate) enum Place {
 impl Stream {
     pub(crate) const fn new() -> Self {
         Self {
-            score: Atomic::new(0),
-            heard: Atomic::new(false),
+            depth: Atomic::new(Depth::new().to_bits()),
+            is_idle: Atomic::new(true),
+            heard: Atomic::new(true),
             posted_on: Atomic::new(u32::MAX),
             is_crowded: Atomic::new(false),
             behind: Atomic::new(0),
+        }
+    }
+
+    /// All requests that were posted are complete, or not.
+    #[inline]
+    pub(crate) fn note_idle(&self, is_idle: bool) {
+        if is_idle && !self.is_idle.read_once() {
+            self.is_idle.write_once(true);
         }
     }
 
@@ -78,31 +82,29 @@ impl Stream {
         }
     }
 
-    /// A doorbell rang. Returns whether it is one of a stream.
+    fn depth(&self) -> Depth {
+        Depth::from_bits(self.depth.read_once())
+    }
+
+    /// A doorbell rang. Returns how it is to be served.
     ///
     /// `has_polled` says whether the owner has seen all completions.
     #[inline]
-    pub(crate) fn ring(&self, has_polled: impl FnOnce() -> bool) -> bool {
-        let heard = self.heard.read_once();
-        if heard {
-            self.heard.write_once(false);
-        }
-        let score = self.score.read_once();
-        let score = if heard && has_polled() {
-            score.saturating_sub(WAITED)
-        } else {
-            score.saturating_add(1).min(MOST)
-        };
-        self.score.write_once(score);
-        if score == 0 && self.is_crowded.read_once() {
+    pub(crate) fn ring(&self, has_polled: impl FnOnce() -> bool) -> Serve {
+        // Who waits sees what it waits for. A request without a completion is not waited for.
+        let was_idle = take(&self.is_idle) & take(&self.heard) && has_polled();
+        let may_probe = || another_cpu(CpuId::current()).is_some();
+        let (depth, serve) = self.depth().ring(was_idle, may_probe);
+        self.depth.write_once(depth.to_bits());
+        if serve == Serve::Here && self.is_crowded.read_once() {
             self.is_crowded.write_once(false);
         }
-        score >= STREAM
+        serve
     }
 
     /// Whether the last doorbells were those of a stream.
     pub(crate) fn is_one(&self) -> bool {
-        self.score.read_once() >= STREAM
+        self.depth().is_stream()
     }
 
     /// Where to send what is posted on this CPU.
@@ -133,6 +135,16 @@ impl Stream {
             self.is_crowded.write_once(true);
         }
     }
+}
+
+/// Whether `flag` is set, and clears it.
+#[inline]
+fn take(flag: &Atomic<bool>) -> bool {
+    let was_set = flag.read_once();
+    if was_set {
+        flag.write_once(false);
+    }
+    was_set
 }
 
 /// Tells whether the peer's requests come alone, each when the one before was answered.

@@ -25,6 +25,11 @@
 #![forbid(unsafe_code)]
 
 pub mod explore;
+#[cfg(test)]
+#[path = "../ferroce/policy.rs"]
+mod policy;
+#[cfg(test)]
+mod posters;
 #[path = "../ferroce/wake.rs"]
 mod rules;
 pub mod world;
