@@ -704,7 +704,10 @@ pub(crate) fn transmit_replies(qp: &Qp, half: &mut RecvHalf, findings: &mut Find
         let (RecvService::Connected(_, responder), Some(route)) = (service, route) else {
             return Run::Idle;
         };
-        qp.last_replied.note();
+        // What another CPU has sent is to stay ahead of what comes next, where this one has nothing to send.
+        if responder.needs_poll() {
+            qp.last_replied.note();
+        }
         let run = send_replies(qp, responder, host, route);
         flush_path(qp, &qp.last_replied, &mut route.path, host.common.stats);
         run

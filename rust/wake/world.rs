@@ -1148,7 +1148,9 @@ impl Step<'_> {
         if state.recv_stops {
             return Run::Absent;
         }
-        state.last_replied = Some(self.context.cpu);
+        if state.owed > 0 {
+            state.last_replied = Some(self.context.cpu);
+        }
         if state.in_flight() >= self.scenario.credit {
             state.wanted = true;
             return Run::Blocked;
