@@ -22,6 +22,7 @@ use crate::device::{Device, DeviceMemory, DeviceRef, Registered};
 use crate::net::NetDevice;
 use crate::ops::Operations;
 use crate::sync::{Global, GlobalGuard};
+use crate::timer::msleep;
 
 /// The name that a user gives to a device.
 ///
@@ -170,8 +171,7 @@ impl Registry {
                 .is_some_and(|(_, next)| next.as_ptr() == device.as_ptr())
             {
                 // It is being registered at this moment.
-                // SAFETY: The caller may sleep.
-                unsafe { bindings::msleep(1) };
+                msleep(1);
             }
         }
     }

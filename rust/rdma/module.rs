@@ -18,6 +18,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full};
 
 use crate::sync::Marked;
+use crate::timer::msleep;
 
 /// How many [`Hold`]s there are.
 static HOLDS: Atomic<usize> = Atomic::new(0);
@@ -134,8 +135,8 @@ impl Drop for Unload {
 
         let mut waited_ms = 0u32;
         while HOLDS.load(Acquire) != 0 {
-            // SAFETY: The module's data is dropped in process context.
-            unsafe { kernel::bindings::msleep(Self::STEP_MS) };
+            // The module's data is dropped in process context.
+            msleep(Self::STEP_MS);
             waited_ms = waited_ms.wrapping_add(Self::STEP_MS);
             if waited_ms % Self::REPORT_MS == 0 {
                 pr_warn!(
