@@ -43,17 +43,6 @@ static bool is_time(int64_t begin)
 	return now_ns() < begin + chance_ns();
 }
 
-static unsigned int poll_all(struct ibv_cq *cq)
-{
-	struct ibv_wc wc[16];
-	unsigned int count = 0;
-	int n;
-
-	while ((n = ibv_poll_cq(cq, ARRAY_SIZE(wc), wc)) > 0)
-		count += n;
-	return count;
-}
-
 /* ---- completion queues that nobody polls ------------------------------- */
 
 /* How often the error of the CQ is reported, which must be the only event. */
@@ -154,7 +143,7 @@ static void reads_without_end(void)
 		for (i = 0; i < PAIRS; i++) {
 			try_post_send(&pairs[i].a, 0, IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, &sge,
 				      (uintptr_t)far.bytes, far.mr->rkey);
-			done += poll_all(pairs[i].a.scq);
+			done += drain_cq(pairs[i].a.scq);
 		}
 	}
 	note("%u READs of a megabyte", done);
@@ -182,7 +171,7 @@ static void nobody_receives(void)
 	note("%u posted", posted);
 	for (i = 0; i < PAIRS; i++) {
 		require(rc_state(&pairs[i].a) == IBV_QPS_RTS, "it gave up");
-		require(!poll_all(pairs[i].a.scq), "a completion without a receive");
+		require(!drain_cq(pairs[i].a.scq), "a completion without a receive");
 	}
 	/* They were only late. */
 	post_recv(&pairs[0].b, 1, NULL);
@@ -216,10 +205,10 @@ static void nobody_answers(void)
 				;
 			if (rc_state(&pairs[i].a) != IBV_QPS_ERR)
 				continue;
-			failed += poll_all(pairs[i].a.scq);
+			failed += drain_cq(pairs[i].a.scq);
 			nobody.qpn = pairs[i].b.qp->qp_num;
 			rc_modify(&pairs[i].a, IBV_QPS_RESET, NULL, &plan);
-			poll_all(pairs[i].a.scq);
+			drain_cq(pairs[i].a.scq);
 			rc_connect(&pairs[i].a, &nobody, &plan);
 		}
 	}
@@ -246,14 +235,14 @@ static void takes_every_receive(void)
 			;
 		while (!try_post_send(&pairs[0].a, 0, IBV_WR_SEND, IBV_SEND_SIGNALED, NULL, 0, 0))
 			posted++;
-		poll_all(pairs[0].a.scq);
-		taken += poll_all(pairs[0].b.rcq);
+		drain_cq(pairs[0].a.scq);
+		taken += drain_cq(pairs[0].b.rcq);
 	}
 	note("%u sent, %u taken", posted, taken);
 	require(taken > DEPTH, "too few");
 	/* The other one gets its share when there is one. */
 	post_send(&pairs[1].a, 7, IBV_WR_SEND, IBV_SEND_SIGNALED, NULL, 0, 0);
-	for (begin = now_ns(); !poll_all(pairs[1].b.rcq); poll_all(pairs[0].b.rcq)) {
+	for (begin = now_ns(); !drain_cq(pairs[1].b.rcq); drain_cq(pairs[0].b.rcq)) {
 		require(now_ns() < begin + SOON_MS * NS_PER_MS, "it starves");
 		ibv_post_srq_recv(plan.srq, &recv, &bad);
 	}
@@ -329,7 +318,7 @@ static void doorbells_without_end(void)
 		require_ok(pthread_create(&threads[i], NULL, rings, NULL));
 	for (begin = now_ns(); is_time(begin);) {
 		try_post_send(&busy.a, 0, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, NULL, 0, 0);
-		done += poll_all(busy.a.scq);
+		done += drain_cq(busy.a.scq);
 	}
 	stop = true;
 	for (i = 0; i < ARRAY_SIZE(threads); i++)

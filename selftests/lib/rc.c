@@ -446,6 +446,17 @@ void post_send(struct rc *rc, uint64_t wr_id, enum ibv_wr_opcode opcode, unsigne
 	require(!err, "ibv_post_send, opcode %d: %s", opcode, strerror(err));
 }
 
+unsigned int drain_cq(struct ibv_cq *cq)
+{
+	struct ibv_wc wc[16];
+	unsigned int count = 0;
+	int n;
+
+	while ((n = ibv_poll_cq(cq, ARRAY_SIZE(wc), wc)) > 0)
+		count += n;
+	return count;
+}
+
 bool poll_within(struct ibv_cq *cq, struct ibv_wc *wc, int timeout_ms)
 {
 	int64_t begin = now_ns(), waited;

@@ -139,6 +139,8 @@ int try_post_send(struct rc *rc, uint64_t wr_id, enum ibv_wr_opcode opcode, unsi
 void post_send(struct rc *rc, uint64_t wr_id, enum ibv_wr_opcode opcode, unsigned int flags,
 	       const struct ibv_sge *sge, uint64_t remote_addr, uint32_t rkey);
 
+/* Takes all completions that are there; returns how many. */
+unsigned int drain_cq(struct ibv_cq *cq);
 /* Gets one completion; false when none came in time. */
 bool poll_within(struct ibv_cq *cq, struct ibv_wc *wc, int timeout_ms);
 /* The next completion must be this one.  Its opcode is valid only in success. */

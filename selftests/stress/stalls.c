@@ -335,17 +335,6 @@ static long memory_kb(const char *key)
 	return kb;
 }
 
-static unsigned int poll_all(struct ibv_cq *cq)
-{
-	struct ibv_wc wc[16];
-	unsigned int count = 0;
-	int n;
-
-	while ((n = ibv_poll_cq(cq, ARRAY_SIZE(wc), wc)) > 0)
-		count += n;
-	return count;
-}
-
 #define MESSAGE (64U << 10)
 #define DEPTH 64
 /* What may wait for a queue pair, in all. */
@@ -370,7 +359,7 @@ static void flood(const struct flood *flood)
 	while (now_ns() < begin + chance_ns() && before - least < TOO_MUCH_KB) {
 		for (i = 0; i < flood->senders; i++) {
 			flood->post(i);
-			done += poll_all(flood->cq(i));
+			done += drain_cq(flood->cq(i));
 		}
 		now = memory_kb("MemAvailable");
 		least = now < least ? now : least;
