@@ -134,8 +134,6 @@ impl Stamp {
 /// queues that each CPU has.
 pub(crate) struct LastSent {
     cpu: Atomic<u32>,
-    /// When, as far as that is noted.
-    at: Stamp,
     /// When it was much.
     much_at: Stamp,
 }
@@ -144,7 +142,6 @@ impl LastSent {
     pub(crate) const fn new() -> Self {
         Self {
             cpu: Atomic::new(u32::MAX),
-            at: Stamp(Atomic::new(0)),
             much_at: Stamp(Atomic::new(0)),
         }
     }
@@ -155,12 +152,6 @@ impl LastSent {
         self.cpu.write_once(CpuId::current().as_u32());
     }
 
-    /// It does so at this time.
-    #[inline]
-    pub(crate) fn note_at(&self, now: u64) {
-        self.at.set(now);
-    }
-
     /// It was much.
     pub(crate) fn note_much(&self, now: u64) {
         self.much_at.set(now);
@@ -169,19 +160,6 @@ impl LastSent {
     /// The CPU, if one did.
     pub(crate) fn cpu(&self) -> Option<CpuId> {
         CpuId::from_u32(self.cpu.read_once())
-    }
-
-    /// The CPU that had better send, if it is another than this one: it sent just now, and much, or has
-    /// `in_flight` frames that were not received yet. For what costs little if it overtakes: frames may
-    /// be others than those that this half has sent, and a CPU may stand still, so it waits for neither
-    /// without an end.
-    #[inline]
-    pub(crate) fn had_better(&self, in_flight: u32) -> Option<CpuId> {
-        self.other(|| {
-            let now = now_ns();
-            self.much_at.is_within(now, RECENT_NS)
-                || (in_flight > 0 && self.at.is_within(now, RECENT_NS))
-        })
     }
 
     /// The CPU, if it is another than this one and some of what it has sent, of which `in_flight`

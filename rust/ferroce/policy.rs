@@ -59,9 +59,9 @@ impl Depth {
 
     /// In the bits of a word.
     pub(crate) const fn to_bits(self) -> u32 {
-        (self.left as u32) << 16
-            | (self.is_probing as u32) << 12
-            | (self.backoff as u32 & 0xf) << 8
+        ((self.left as u32) << 16)
+            | ((self.is_probing as u32) << 12)
+            | ((self.backoff as u32 & 0xf) << 8)
             | self.score as u32
     }
 
@@ -72,7 +72,7 @@ impl Depth {
         Self {
             score: bits as u8,
             backoff: (bits >> 8) as u8 & 0xf,
-            is_probing: bits & 1 << 12 != 0,
+            is_probing: bits & (1 << 12) != 0,
             left: (bits >> 16) as u16,
         }
     }

@@ -347,12 +347,7 @@ impl Qp {
     /// The CPU whose requests may be overtaken by what this one sends now.
     #[inline]
     pub(crate) fn requests_ahead(&self) -> Option<CpuId> {
-        let in_flight = self.fixed.credit.in_flight();
-        if self.fixed.service.needs_order() {
-            return self.last_sent.ahead(in_flight);
-        }
-        // The peer asks for what is overtaken once more.
-        self.last_sent.had_better(in_flight)
+        self.last_sent.ahead(self.fixed.credit.in_flight())
     }
 
     /// Likewise, of replies.

@@ -135,7 +135,7 @@ fn serve_doorbell(qp: ArcBorrow<'_, Qp>) {
     let is_stream = qp.fixed.service.has_streams() && qp.stream.ring(has_polled) == Serve::Beside;
     // A stream's small messages would gain nothing: a work item sends them where it did before, mostly.
     let other = || match is_stream {
-        true => qp.last_sent.had_better(0),
+        true => qp.last_sent.ahead(0),
         false => qp.requests_ahead(),
     };
     send_by(
@@ -447,10 +447,8 @@ fn run_send_at(
             is_left: other.is_some(),
             ahead,
         };
-        let run = gate.closed().unwrap_or_else(|| {
-            qp.last_sent.note();
-            send(&qp, &mut half, &mut findings, now)
-        });
+        let run = gate.closed();
+        let run = run.unwrap_or_else(|| send(&qp, &mut half, &mut findings, now));
         half.deferred |= wake::is_deferred(&run, needs_order);
         qp.stream.note_idle(half.send.queue.is_drained());
         (run, next_timeout(&half), half.waiting.is_any())
@@ -541,7 +539,6 @@ fn send_requests(
     route: &mut Route,
     now: Instant,
 ) -> Run {
-    qp.last_sent.note_at(now.as_ns());
     let credit = &qp.fixed.credit;
     let stats = host.common.stats;
     let (mut bytes, most) = (0, run_bytes(&route.path));
@@ -563,6 +560,7 @@ fn send_requests(
                 _ => Run::Idle,
             };
         };
+        qp.last_sent.note();
         let psn = transmit.psn;
         bytes = transmit.source.len().saturating_add(bytes);
         let sent = tx::send(&mut route.path, &transmit, credit, stats);
@@ -627,6 +625,7 @@ fn send_datagrams_to(
             return None;
         }
         *left = rest;
+        qp.last_sent.note();
         let Err(miss) = tx::send(path, &datagram.transmit, credit, stats) else {
             continue;
         };

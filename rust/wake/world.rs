@@ -45,8 +45,6 @@ pub struct Scenario {
     pub placed_memory: Memory,
     /// How many guesses are not as usual.
     pub guesses: u8,
-    /// What is in flight is recent at any time.
-    pub is_recent: bool,
     /// Memory is never faulted in by the CPU that has replied last.
     pub faults_elsewhere: bool,
     /// The rule that is broken.
@@ -71,7 +69,6 @@ impl Scenario {
         reply_memory: Memory::Present,
         placed_memory: Memory::Present,
         guesses: 2,
-        is_recent: false,
         faults_elsewhere: false,
         broken: None,
     };
@@ -949,12 +946,7 @@ impl Step<'_> {
     }
 
     fn requests_ahead(&mut self) -> Option<Cpu> {
-        let in_flight = self.state.in_flight() > 0;
-        // Whether it is long ago is a guess, where nothing depends on it.
-        let may_be_ahead = match self.scenario.needs_order || self.scenario.is_recent {
-            true => in_flight,
-            false => in_flight && self.guess(),
-        };
+        let may_be_ahead = self.state.in_flight() > 0;
         self.ahead(self.state.last_sent, || may_be_ahead)
     }
 
@@ -1045,7 +1037,6 @@ impl Step<'_> {
     /// Sends one packet.
     fn send(&mut self, has_failed: bool) -> Run<Cpu> {
         let state = &mut self.state;
-        state.last_sent = Some(self.context.cpu);
         if state.in_flight() >= self.scenario.credit {
             state.wanted = true;
             return Run::Blocked;
@@ -1062,6 +1053,7 @@ impl Step<'_> {
             state.send_stops = true;
             return Run::Absent;
         }
+        state.last_sent = Some(self.context.cpu);
         if is_again {
             state.again -= 1;
             state.under_way -= u8::from(!is_there);
