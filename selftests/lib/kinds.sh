@@ -20,8 +20,7 @@ disks_up()
 	losetup /dev/loop0 /run/kinds/disk
 	losetup /dev/loop1 /run/kinds/swap
 	mkfs.ext4 -q /dev/loop0
-	# The debug kernel has no ext4.
-	mount -t ext4 /dev/loop0 "$EXT4_DIR" || unset EXT4_DIR
+	mount -t ext4 /dev/loop0 "$EXT4_DIR"
 	mkswap -q /dev/loop1
 	swapon /dev/loop1
 	: >"$kinds_cells"
@@ -30,7 +29,7 @@ disks_up()
 disks_down()
 {
 	swapoff /dev/loop1
-	[ -z "${EXT4_DIR-}" ] || umount "$EXT4_DIR"
+	umount "$EXT4_DIR"
 	losetup -d /dev/loop0
 	losetup -d /dev/loop1
 	umount /run/kinds
@@ -39,7 +38,6 @@ disks_down()
 # The kernel looks for pages of the same content without a rest.
 ksm_up()
 {
-	[ -e $KSM/run ] || return 0
 	echo none >$KSM/advisor_mode
 	# Two pages that are skipped now and then may never be looked at in the same turn.
 	echo 0 >$KSM/smart_scan
@@ -50,7 +48,6 @@ ksm_up()
 
 ksm_down()
 {
-	[ -e $KSM/run ] || return 0
 	echo 2 >$KSM/run
 	echo 0 >$KSM/run
 }
