@@ -137,10 +137,7 @@ impl Users {
         if let Some(user) = users.iter_mut().find(|user| user.euid == euid) {
             user.contexts = user.contexts.saturating_sub(1);
         }
-        let mut numbered = users.iter().enumerate();
-        let forgotten = numbered.find(|(_, user)| !user.is_known());
-        // There is one more at most each time.
-        if let Some((index, _)) = forgotten {
+        while let Some(index) = users.iter().position(|user| !user.is_known()) {
             let _ = users.remove(index);
         }
     }

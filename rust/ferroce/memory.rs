@@ -482,7 +482,7 @@ impl Unwritten {
             if self.len <= Self::LOOKED_FOR {
                 memory.fault_in(self.at, self.len, Intent::Look, &is_wanted)?;
             }
-            return memory.write_back_known(self.at, self.len);
+            return memory.write_back_known(self.at, self.len, is_wanted);
         }
         let (mut at, mut left) = (self.at, self.len);
         while left > 0 {

@@ -943,16 +943,21 @@ impl OnDemand {
     /// them here. What was known of `persistent` memory before is in place already: it was written
     /// back when its pages were taken away. Sleeps.
     ///
+    /// It looks at `is_wanted` before each chunk, and stops when that is false.
+    ///
     /// # Errors
     ///
-    /// `EFAULT` if the bytes are not within the region.
-    pub fn write_back_known(&self, at: u64, len: u64) -> Result {
+    /// `EFAULT` if the bytes are not within the region, `EINTR` if it is not wanted any more.
+    pub fn write_back_known(&self, at: u64, len: u64, is_wanted: impl Fn() -> bool) -> Result {
         let start = self.address(at, len)?;
         let end = start.saturating_add(usize::try_from(len).map_err(|_| EFAULT)?);
         let mut next = Some(self.place_of(start)?);
         while let Some((place, chunk)) = next.and_then(|from| self.chunks.first_from(from)) {
             if chunk.start >= end {
                 break;
+            }
+            if !is_wanted() {
+                return Err(EINTR);
             }
             let from = start.saturating_sub(chunk.start);
             let to = end.wrapping_sub(chunk.start).min(CHUNK_BYTES);
