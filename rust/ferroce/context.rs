@@ -137,7 +137,12 @@ impl Users {
         if let Some(user) = users.iter_mut().find(|user| user.euid == euid) {
             user.contexts = user.contexts.saturating_sub(1);
         }
-        while let Some(index) = users.iter().position(|user| !user.is_known()) {
+        let forgotten = |users: &KVVec<User>| {
+            let mut numbered = users.iter().enumerate();
+            let found = numbered.find(|(_, user)| !user.is_known());
+            found.map(|(index, _)| index)
+        };
+        while let Some(index) = forgotten(&users) {
             let _ = users.remove(index);
         }
     }
