@@ -31,6 +31,7 @@ use crate::paging::{Faults, Miss};
 use crate::queue::WorkQueue;
 use crate::srq::Srq;
 use crate::stats::Stats;
+use crate::stream::Stream;
 use crate::table::{self, PdId, QpId, LOCAL_DMA_LKEY};
 use crate::window::{Mw, Refused};
 
@@ -60,6 +61,8 @@ pub(crate) struct Findings {
     pub(crate) srq_is_low: bool,
     /// A request was left where it was until a work item has found out where it goes.
     pub(crate) waits_for_address: bool,
+    /// The peer was waited for in vain.
+    pub(crate) is_overdue: bool,
     /// Memory that is to be faulted in.
     pub(crate) faults: Faults,
 }
@@ -384,6 +387,7 @@ pub(crate) struct SendQueue {
 pub(crate) struct SendSide<'a> {
     pub(crate) common: Common<'a>,
     pub(crate) send: &'a mut SendQueue,
+    pub(crate) stream: &'a Stream,
 }
 
 /// What became of a work request that was copied; `None` leaves it where it is until there is
@@ -482,6 +486,10 @@ impl<'c> SendSide<'c> {
             self.send.spare.keep(payload);
         }
         self.send.queue.retire();
+        // Before its poster may see the completion, and post more.
+        if self.send.queue.is_drained() {
+            self.stream.note_idle();
+        }
         if let Some(completion) = completion {
             self.common.push(&completion);
         }

@@ -51,7 +51,7 @@ const RECENT_NS: u64 = 1_000_000;
 
 /// How long what was much may still be in the queues of the CPU that sent it. One of a virtual machine
 /// stands still for a while where others want the CPU that it runs on, too.
-const SLOW_NS: u64 = 10_000_000;
+pub(crate) const SLOW_NS: u64 = 10_000_000;
 
 /// Which CPUs send much.
 ///
@@ -134,6 +134,8 @@ impl Stamp {
 /// queues that each CPU has.
 pub(crate) struct LastSent {
     cpu: Atomic<u32>,
+    /// When, as far as that is noted.
+    at: Stamp,
     /// When it was much.
     much_at: Stamp,
 }
@@ -142,6 +144,7 @@ impl LastSent {
     pub(crate) const fn new() -> Self {
         Self {
             cpu: Atomic::new(u32::MAX),
+            at: Stamp(Atomic::new(0)),
             much_at: Stamp(Atomic::new(0)),
         }
     }
@@ -152,6 +155,12 @@ impl LastSent {
         self.cpu.write_once(CpuId::current().as_u32());
     }
 
+    /// It does so at this time.
+    #[inline]
+    pub(crate) fn note_at(&self, now: u64) {
+        self.at.set(now);
+    }
+
     /// It was much.
     pub(crate) fn note_much(&self, now: u64) {
         self.much_at.set(now);
@@ -160,6 +169,19 @@ impl LastSent {
     /// The CPU, if one did.
     pub(crate) fn cpu(&self) -> Option<CpuId> {
         CpuId::from_u32(self.cpu.read_once())
+    }
+
+    /// The CPU that had better send, if it is another than this one: it sent within ten milliseconds and
+    /// `in_flight` frames were not received yet, or it sent much just now. For what costs little if it
+    /// overtakes. Frames may be others than those that this half has sent, and a CPU may stand still, so
+    /// there is an end to it.
+    #[inline]
+    pub(crate) fn had_better(&self, in_flight: u32) -> Option<CpuId> {
+        self.other(|| {
+            let now = now_ns();
+            self.much_at.is_within(now, RECENT_NS)
+                || (in_flight > 0 && self.at.is_within(now, SLOW_NS))
+        })
     }
 
     /// The CPU, if it is another than this one and some of what it has sent, of which `in_flight`

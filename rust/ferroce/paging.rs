@@ -121,10 +121,10 @@ impl AbsentPage {
     /// Faults it in, and begins to with what will be needed. Sleeps.
     fn fault_in(&self, is_wanted: impl Fn() -> bool) -> Result {
         let memory = self.mr.on_demand().ok_or(EFAULT)?;
-        memory.fault_in(self.at, self.len.into(), self.intent, is_wanted)?;
+        memory.fault_in(self.at, self.len.into(), self.intent, &is_wanted)?;
         if self.ahead > 0 {
             let behind = self.at.saturating_add(self.len.into());
-            memory.fault_in_ahead(behind, self.ahead.into(), self.intent);
+            memory.fault_in_ahead(behind, self.ahead.into(), self.intent, is_wanted);
         }
         Ok(())
     }

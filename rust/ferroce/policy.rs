@@ -83,7 +83,7 @@ impl Depth {
     }
 
     /// Counts a doorbell, before which the poster had seen all earlier requests complete or not. Returns
-    /// how it is to be served. `may_probe` says whether there is another CPU: on one a probe is served
+    /// how it is to be served. `may_probe` says whether there is another CPU: on one a probe would be served
     /// only when the poster has waited for some time.
     #[must_use]
     pub(crate) fn ring(self, was_idle: bool, may_probe: impl FnOnce() -> bool) -> (Self, Serve) {

@@ -347,7 +347,24 @@ impl Qp {
     /// The CPU whose requests may be overtaken by what this one sends now.
     #[inline]
     pub(crate) fn requests_ahead(&self) -> Option<CpuId> {
-        self.last_sent.ahead(self.fixed.credit.in_flight())
+        if self.own_peer().is_some() {
+            return None; // Its packets enter no network.
+        }
+        let in_flight = self.fixed.credit.in_flight();
+        if self.fixed.service.needs_order() {
+            return self.last_sent.ahead(in_flight);
+        }
+        // The peer asks for what is overtaken once more.
+        self.last_sent.had_better(in_flight)
+    }
+
+    /// Likewise, of a stream, whose work item moves seldom.
+    #[inline]
+    pub(crate) fn stream_ahead(&self) -> Option<CpuId> {
+        if self.own_peer().is_some() {
+            return None;
+        }
+        self.last_sent.had_better(0)
     }
 
     /// Likewise, of replies.
@@ -379,6 +396,7 @@ impl Qp {
         let mut host = SendSide {
             common: self.common(&self.fixed.send_cq, &half.stats, incoming, findings),
             send: &mut half.send,
+            stream: &self.stream,
         };
         f(&mut half.service, &mut host, half.route.as_mut())
     }

@@ -31,7 +31,7 @@ use roce::wire::{Packet, MAX_HEADER};
 use crate::ah::{Ah, Found};
 use crate::cq::Cq;
 use crate::host::{Events, Findings, RecvSide, SendSide};
-use crate::inbox::{LastSent, MUCH};
+use crate::inbox::{LastSent, MUCH, SLOW_NS};
 use crate::memory::{AtHand, Incoming};
 use crate::paging::Faults;
 use crate::policy::Serve;
@@ -135,7 +135,7 @@ fn serve_doorbell(qp: ArcBorrow<'_, Qp>) {
     let is_stream = qp.fixed.service.has_streams() && qp.stream.ring(has_polled) == Serve::Beside;
     // A stream's small messages would gain nothing: a work item sends them where it did before, mostly.
     let other = || match is_stream {
-        true => qp.last_sent.ahead(0),
+        true => qp.stream_ahead(),
         false => qp.requests_ahead(),
     };
     send_by(
@@ -144,15 +144,30 @@ fn serve_doorbell(qp: ArcBorrow<'_, Qp>) {
     );
 }
 
+/// Goes on with what was posted, where that is not a doorbell of the poster. Process or softirq context.
+pub(crate) fn go_on_sending(qp: ArcBorrow<'_, Qp>) {
+    let other = || qp.requests_ahead();
+    send_by(qp, wake::after_doorbell(qp.inbox.origin(), other, false));
+}
+
 /// Has who was chosen send what may be sent. Process or softirq context; beside who asks only for a
 /// doorbell.
 fn send_by(qp: ArcBorrow<'_, Qp>, sender: Sender<CpuId>) {
     match sender {
         Sender::Here => run_send(qp, |_, _, _| {}),
-        Sender::Run(cpu) => run_on(qp, cpu),
+        Sender::Run(cpu) => leave_to(qp, cpu),
         Sender::Doorbell(cpu) => send_at(qp, cpu),
         Sender::Beside => run_beside(qp),
         Sender::Nobody => {}
+    }
+}
+
+/// Leaves it to `cpu` to send, whose packets would be overtaken. Where that does no harm but cost time
+/// somebody looks again soon: that CPU may be kept from its work items.
+fn leave_to(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
+    run_on(qp, cpu);
+    if !qp.fixed.service.needs_order() {
+        qp.timer.arm_at(now_ns().saturating_add(SLOW_NS));
     }
 }
 
@@ -421,7 +436,7 @@ fn stays_here(route: &Option<Route>) -> bool {
 /// Runs `first` on the send half and then the requester, until there is nothing more to send.
 fn run_send(qp: ArcBorrow<'_, Qp>, first: impl FnOnce(&mut SendHalf, &mut Findings, Instant)) {
     if let Run::Elsewhere(cpu) = run_send_at(qp, None, first) {
-        run_on(qp, cpu);
+        leave_to(qp, cpu);
     }
 }
 
@@ -440,7 +455,9 @@ fn run_send_at(
         half.deferred |= needs_order && ahead.is_some();
         first(&mut half, &mut findings, now);
         // What came of a fault is known here alone: elsewhere it would be found out again, to fail again.
-        let ahead = ahead.filter(|_| needs_order || !findings.faults.has_outcome());
+        // And what is sent again after a timeout has no order to keep.
+        let is_for_here = findings.faults.has_outcome() || findings.is_overdue;
+        let ahead = ahead.filter(|_| needs_order || !is_for_here);
         let gate = SendGate {
             deferred: half.deferred,
             stops_sending: half.waiting.stops_sending(),
@@ -450,7 +467,6 @@ fn run_send_at(
         let run = gate.closed();
         let run = run.unwrap_or_else(|| send(&qp, &mut half, &mut findings, now));
         half.deferred |= wake::is_deferred(&run, needs_order);
-        qp.stream.note_idle(half.send.queue.is_drained());
         (run, next_timeout(&half), half.waiting.is_any())
     };
     tell(qp, &qp.fixed.send_cq, findings);
@@ -560,11 +576,12 @@ fn send_requests(
                 _ => Run::Idle,
             };
         };
-        qp.last_sent.note();
         let psn = transmit.psn;
         bytes = transmit.source.len().saturating_add(bytes);
         let sent = tx::send(&mut route.path, &transmit, credit, stats);
         let Err(miss) = sent else {
+            qp.last_sent.note();
+            qp.last_sent.note_at(now.as_ns());
             continue;
         };
         match host.common.findings.faults.sort(miss) {
@@ -625,8 +642,8 @@ fn send_datagrams_to(
             return None;
         }
         *left = rest;
-        qp.last_sent.note();
         let Err(miss) = tx::send(path, &datagram.transmit, credit, stats) else {
+            qp.last_sent.note();
             continue;
         };
         match host.common.findings.faults.sort(miss) {
@@ -1005,6 +1022,8 @@ impl TimerCallback for Qp {
             if half.waiting.holds_packets() {
                 return;
             }
+            let deadline = half.service.poll_timeout();
+            findings.is_overdue = deadline.is_some_and(|at| at.as_ns() <= now.as_ns());
             this.with_send(half, None, findings, |service, host, _| {
                 service.handle_timeout(now, host);
             });

@@ -66,10 +66,10 @@ impl Stream {
         }
     }
 
-    /// All requests that were posted are complete, or not.
+    /// All requests that were posted are complete.
     #[inline]
-    pub(crate) fn note_idle(&self, is_idle: bool) {
-        if is_idle && !self.is_idle.read_once() {
+    pub(crate) fn note_idle(&self) {
+        if !self.is_idle.read_once() {
             self.is_idle.write_once(true);
         }
     }

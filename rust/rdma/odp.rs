@@ -80,6 +80,9 @@ const LOOK_AT: usize = 4;
 /// Pages that are faulted in at a time.
 const FAULT_PAGES: usize = 64;
 
+/// Pages that are faulted in ahead without letting go of the lock of the memory map.
+const LOCKED_PAGES: usize = 8;
+
 /// What was done to fault pages in that somebody may keep taking away again.
 struct Effort {
     /// When it is given up, unless it comes further.
@@ -251,9 +254,12 @@ fn fault_in_missing(
     Ok(false)
 }
 
-/// Begins to fault in those pages from `from` on that a walk has not found as they are needed, and
-/// waits for none: what has to be read from a disk is asked for. Stops at the first page that cannot be
-/// had. May sleep, with the lock of the memory map.
+/// Begins to fault in those pages from `from` on that a walk has not found as they are needed, of
+/// anonymous memory, and waits for none: those that were swapped out are asked for. Stops at the first
+/// page that cannot be had. May sleep, with the lock of the memory map, but not for a disk.
+///
+/// It leaves alone what belongs to a file: there the kernel reads some pages with the lock held, whatever
+/// it is told. A fault brings in its neighbours, too, if they are in memory.
 fn begin_missing(mm: &MmWithUser, from: usize, found: &[usize], intent: Intent) {
     let flags = intent.fault_flags() | bindings::FERROCE_FAULT_FLAG_RETRY_NOWAIT;
     let lock = mm.mmap_read_lock();
@@ -261,7 +267,8 @@ fn begin_missing(mm: &MmWithUser, from: usize, found: &[usize], intent: Intent) 
     for found in found {
         if is_missing(*found, intent) {
             let area = lock.vma_lookup(address);
-            let Some(area) = area.filter(|area| check_area(area, intent).is_ok()) else {
+            let is_simple = |area: &&VmaRef| is_anonymous(area) && check_area(area, intent).is_ok();
+            let Some(area) = area.filter(is_simple) else {
                 return;
             };
             // SAFETY: The area has the address. Its memory map is in use and locked, and stays so: with
@@ -275,6 +282,12 @@ fn begin_missing(mm: &MmWithUser, from: usize, found: &[usize], intent: Intent) 
         }
         address = address.saturating_add(PAGE_SIZE);
     }
+}
+
+/// Whether an area is of no file and no driver: all its pages are zeroes, or in memory, or swapped out.
+fn is_anonymous(area: &VmaRef) -> bool {
+    // SAFETY: A reference to an area is one to a valid one, whose memory map is locked.
+    unsafe { (*area.as_ptr()).vm_ops }.is_null()
 }
 
 /// Whether memory of an area can be brought in.
@@ -624,8 +637,8 @@ impl Chunk {
         Err(EBUSY)
     }
 
-    /// Begins to fault in the pages from `from` to `to`, bounded as above, and enters those that are
-    /// there then. Waits for no disk.
+    /// Begins to fault in the pages from `from` to `to`, bounded as above, of anonymous memory, and enters
+    /// those of any memory that are there then. Waits for no disk.
     ///
     /// # Errors
     ///
@@ -636,7 +649,11 @@ impl Chunk {
         let found = pfns.get_mut(..count).ok_or(EINVAL)?;
         let mut seq = self.walk(mm, from, found)?;
         if found.iter().any(|found| is_missing(*found, intent)) {
-            begin_missing(mm, from, found, intent);
+            let mut address = from;
+            for some in found.chunks(LOCKED_PAGES) {
+                begin_missing(mm, address, some, intent);
+                address = address.saturating_add(LOCKED_PAGES * PAGE_SIZE);
+            }
             seq = self.walk(mm, from, found)?;
         }
         // None of them is needed yet, so none is a reason to fail.
@@ -896,11 +913,14 @@ impl OnDemand {
         })
     }
 
-    /// Likewise of bytes that will be needed soon, as far as there is nothing to wait for: what is on a
-    /// disk is asked for.
-    pub fn fault_in_ahead(&self, at: u64, len: u64, intent: Intent) {
+    /// Likewise of bytes that will be needed soon, as far as there is nothing to wait for: what was
+    /// swapped out is asked for, and what belongs to a file is left as it is.
+    pub fn fault_in_ahead(&self, at: u64, len: u64, intent: Intent, is_wanted: impl Fn() -> bool) {
         // What is not brought in now is when it is needed, or fails then.
         let _ = self.for_groups(at, len, |mm, chunk, from, to| {
+            if !is_wanted() {
+                return Err(EINTR);
+            }
             chunk.fault_in_ahead(mm, from, to, intent)
         });
     }

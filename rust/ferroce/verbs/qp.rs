@@ -330,7 +330,8 @@ impl Handle {
         }
         // Who has posted all of it at once may not come again.
         widen(&self.qp);
-        schedule::doorbell(self.qp.as_arc_borrow())
+        schedule::go_on_sending(self.qp.as_arc_borrow());
+        Ok(())
     }
 
     /// Posts sends of the kernel. Any context.
@@ -391,7 +392,7 @@ impl Handle {
         match state {
             State::Err => schedule::flush(qp),
             // What was posted while it was drained goes out now.
-            State::Rts => schedule::doorbell(qp)?,
+            State::Rts => schedule::go_on_sending(qp),
             _ => {}
         }
         Ok(())
