@@ -282,6 +282,10 @@ def instructions():
     for verb in ("send", "read"):
         yield latency("one CPU", verb, 64, "-e", figures=(Figure("instructions", "instructions"),))
     yield tcp(LARGE, figures=PER_BYTE, quick=True)
+    # The first of those of make bench-explore.
+    for seed in range(1, 13):
+        yield Case("random workloads", f"random workload {seed}", "random_workload", PER_BYTE,
+                   {"seed": seed}, quick=True)
 
 
 COUNTED = tuple(instructions())

@@ -6,6 +6,7 @@ Each takes the ends and the arguments of the case, and returns values by the key
 """
 
 import contextlib
+import json
 import os
 import pathlib
 import platform
@@ -13,10 +14,11 @@ import re
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from parse import (busy_ticks, cmtime_us, iperf_bytes_per_second, is_listening, perftest_latency,
                    perftest_rate)
+from workloads import VIRTUAL_SCALE, by_seed
 
 TREE = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TREE / "selftests/lib"))
@@ -26,6 +28,7 @@ ADDRESS = {"a": "192.0.2.1", "b": "192.0.2.2"}
 DEVICE = {"a": "fe0", "b": "fe1"}
 PERFTEST_PORT, BESIDE_PORT, IPERF_PORT, CM_PORT = 18515, 18516, 5201, 7471
 DEADLINE_S = 100
+EXPLORE = "/build/selftests/bench/explore"
 REPORT = pathlib.Path("/tmp/perftest.json")
 
 
@@ -295,5 +298,30 @@ def connections(ends, count):
     return {"rate": count / cmtime_us(said) * 1e6}
 
 
+def explored(workload, a, b, scale):
+    """What the program of random workloads says of one, between two ends (namespace and device),
+    in so many times the usual time."""
+    workload = replace(workload, ms=max(1, int(workload.ms * scale)))
+    try:
+        done = subprocess.run([EXPLORE, *workload.program_words()], text=True, check=False,
+                              env=os.environ | {"END_A": a, "END_B": b}, timeout=DEADLINE_S,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"not over after {DEADLINE_S} s") from None
+    if done.returncode:
+        raise Failed(done.stdout.strip() or f"status {done.returncode}")
+    return json.loads(done.stdout)
+
+
+def random_workload(ends, seed):
+    """On the only CPU."""
+    workload = by_seed(seed)
+    a, b = (f"{name}/{DEVICE[name]}" for name in (ends.client, ends.server))
+    said = explored(workload, a, a if workload.loopback else b, VIRTUAL_SCALE)
+    return {"per byte": 1e9 / said["bytes"]}
+
+
 MEASURES = {function.__name__: function for function in (
-    stream, latency, latency_beside, tcp, cpu_time, cpu_time_of_tcp, memory, connections)}
+    stream, latency, latency_beside, tcp, cpu_time, cpu_time_of_tcp, memory, connections,
+    random_workload)}

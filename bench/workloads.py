@@ -16,6 +16,8 @@ LARGEST_DATAGRAM = 4096
 MOST_AT_ONCE = 16 * MIB
 # Who polls has a CPU for himself.
 CPUS = 2
+# What repeats needs less time, and has more to do for it.
+VIRTUAL_SCALE = 0.2
 
 SENDS = ("send", "send_imm")
 WRITES = ("write", "write_imm")

@@ -782,6 +782,8 @@ static unsigned int take_completions(struct worker *worker)
 	worker->progress_ns = worker->complete.at;
 	if (worker->complete.at >= worker->begin_at) {
 		worker->begin = delivered(worker);
+		if (!worker->begin.messages)
+			worker->begin.at = worker->complete.at;
 		worker->begin_at = INT64_MAX;
 	}
 	if (worker->complete.at >= worker->stop_at)
@@ -1062,7 +1064,7 @@ static void plan_places(void)
 	places.stride = round_up(room, load.max < 4096 ? 64 : 4096);
 	places.from = load.depth + 2;
 	places.target = load.transport == UC ? 2 * places.from + 1 : places.from + 1;
-	places.inbox = 2 * places.from + 1 > 64 ? 2 * places.from + 1 : 65;
+	places.inbox = 2 * places.from + 1 > 256 ? 2 * places.from + 1 : 257;
 	most = MEMORY / places.stride / load.qps;
 	if (places.inbox > most)
 		places.inbox = most > load.depth ? most : load.depth + 1;
