@@ -41,9 +41,17 @@ def median(values):
     return statistics.median(values) if values else None
 
 
+def ratio(row, of):
+    """Of a row's rounds, by their median or their best. A driver that failed in one has none."""
+    ours, theirs = (row[driver]["rounds"] for driver in DRIVERS)
+    if any(row[driver]["failed"] for driver in DRIVERS) or not ours or not theirs:
+        return None
+    return round(of(ours) / of(theirs), 3)
+
+
 def make_row(name, runs):
-    """Of one workload: the medians of its rounds, the ratio of these, and of what kind the faults
-    were."""
+    """Of one workload: the medians of its rounds, the ratio of these, that of the best rounds, and
+    what was counted meanwhile."""
     row = {"name": name, "line": runs[0]["line"]}
     for driver in DRIVERS:
         good = [run for run in runs if run["driver"] == driver and "failed" not in run]
@@ -58,10 +66,8 @@ def make_row(name, runs):
             "rounds": [run["bytes"] for run in good],
             "lost": sum(run["lost"] for run in good) / max(1, sum(run["sent"] for run in good)),
             "counters": counted, "failed": failed}
-    ours, theirs = row["ferroce"]["bytes"], row["rxe"]["bytes"]
-    # A driver that failed in one round has no figure.
-    both = ours and theirs and not row["ferroce"]["failed"] and not row["rxe"]["failed"]
-    row["ratio"] = round(ours / theirs, 3) if both else None
+    row["ratio"] = ratio(row, median)
+    row["best"] = ratio(row, max)
     return row
 
 
@@ -81,9 +87,9 @@ def percentile(values, part):
     return values[low] + (values[high] - values[low]) * (at - low)
 
 
-def summary(rows):
+def summary(rows, key="ratio"):
     """What the ratios of some rows come to; None without any."""
-    ratios = [row["ratio"] for row in rows if row["ratio"]]
+    ratios = [row[key] for row in rows if row[key]]
     if not ratios:
         return None
     return {"count": len(ratios), "mean": round(statistics.geometric_mean(ratios), 3),
@@ -176,7 +182,9 @@ def result(plan, about, runs):
     rows = make_rows(runs)
     chance = [row for row in rows if is_random(row["name"])]
     known = [row for row in rows if not is_random(row["name"])]
-    return {"about": about, "targets": make_targets(plan, chance, known), "random": summary(chance), "known": summary(known),
+    return {"about": about, "targets": make_targets(plan, chance, known),
+            "random": summary(chance), "random, best": summary(chance, "best"),
+            "known": summary(known), "known, best": summary(known, "best"),
             "faults": {driver: faults(rows, driver) for driver in DRIVERS},
             "classes": by_class(chance), "rows": rows}
 
@@ -223,8 +231,18 @@ def summary_cells(name, made):
 
 
 def summaries(made):
-    return [summary_cells(name, made[key]) for key, name in
-            (("random", "random workloads"), ("known", "those by name")) if made[key]]
+    """With several rounds also of the best ones, which a busy host disturbs less."""
+    several = any(len(row[driver]["rounds"]) > 1 for row in made["rows"] for driver in DRIVERS)
+    of = (("", ""), (", best", ", best rounds")) if several else (("", ""),)
+    return [summary_cells(name + words, made[key + part])
+            for key, name in (("random", "random workloads"), ("known", "those by name"))
+            for part, words in of if made[key + part]]
+
+
+def is_busy(about):
+    """Whether the host did other things as well, and that matters."""
+    return not about["machine"].endswith("counting instructions") and \
+        float(about["load before"]) >= 0.5
 
 
 def class_cells(made):

@@ -41,6 +41,7 @@
 #define BOOK_SPREAD 4096	/* messages begin at so many bytes of the pattern */
 #define READ_PLACES 509		/* READs begin in so many places: prime, unlike any queue */
 #define MEMORY (32u << 20)	/* for the receives of an end */
+#define RECENT 1024		/* datagrams may overtake each other, but not come twice */
 #define LEAST_BURSTS 3
 #define STALLED_NS (5 * NS_PER_S * time_scale())
 /* After so long without any, what UC and UD have not brought is lost. */
@@ -258,6 +259,7 @@ struct half {
 
 	/* The other direction: what the peer has sent. */
 	uint64_t expected;
+	uint64_t came[RECENT];		/* UD: by number, which one has come, and one more */
 	_Atomic uint64_t next;		/* the number behind the last one that came */
 	_Atomic uint64_t arrived, arrived_bytes;
 	_Atomic int64_t arrived_ns;
@@ -660,8 +662,10 @@ static void take_message(struct worker *worker, struct half *half, const struct 
 	require((wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) == (kind == WRITE_IMM) && length == size,
 		"message %llu of QP %u, a %s: completion has opcode %d and %u bytes, not %u",
 		(unsigned long long)number, half->index, kind_names[kind], wc->opcode, length, size);
-	require(load.transport == UD || number >= half->expected, "message %llu of QP %u once more",
-		(unsigned long long)number, half->index);
+	require(load.transport == UD ? half->came[number % RECENT] != number + 1 :
+				       number >= half->expected,
+		"message %llu of QP %u once more", (unsigned long long)number, half->index);
+	half->came[number % RECENT] = number + 1;
 	skip_others(half);
 	require(load.transport != RC || number == half->expected,
 		"message %llu of QP %u comes in place of %llu", (unsigned long long)number,
