@@ -106,6 +106,19 @@ def faults(rows, driver):
     return {name: sum(row[driver]["counters"].get(name, 0) for row in rows) for name in FAULTS}
 
 
+def against(recorded, rows):
+    """Ratios of a recorded run's workloads and of these, where both have the same: name, then,
+    now."""
+    before = {(row["name"], row["line"]): row["ratio"] for row in recorded}
+    found = [(row["name"], before.get((row["name"], row["line"])), row["ratio"]) for row in rows]
+    return [(name, then, now) for name, then, now in found if then and now]
+
+
+def fallen(compared, tolerance):
+    """Those that have lost more than a part of their ratio."""
+    return [(name, then, now) for name, then, now in compared if now < then * (1 - tolerance)]
+
+
 # ---- of which kind the slow ones are ---------------------------------------
 
 def size_class(workload):
