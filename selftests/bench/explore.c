@@ -1292,7 +1292,10 @@ static void report(void)
 		worker = &shared->sides[i / load.threads].workers[i % load.threads];
 		if (!worker->asks)
 			continue;
-		require(worker->active_ns > 0 && worker->messages, "nothing was measured");
+		require(worker->active_ns > 0 && worker->messages,
+			"nothing was delivered meanwhile: of all %llu messages %llu",
+			(unsigned long long)worker->complete.messages,
+			(unsigned long long)delivered(worker).messages);
 		messages += worker->messages * 1e9 / worker->active_ns;
 		bytes += worker->bytes * 1e9 / worker->active_ns;
 		for (j = 0; j < worker->count; j++)
