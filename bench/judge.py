@@ -65,6 +65,7 @@ def make_row(name, runs):
             "bytes": median([run["bytes"] for run in good]),
             "rounds": [run["bytes"] for run in good],
             "lost": sum(run["lost"] for run in good) / max(1, sum(run["sent"] for run in good)),
+            "overtaken": sum(run["overtaken"] for run in good),
             "counters": counted, "failed": failed}
     row["ratio"] = ratio(row, median)
     row["best"] = ratio(row, max)
@@ -222,6 +223,8 @@ def remarks(row):
     for driver in DRIVERS:
         if row[driver]["lost"]:
             said.append(f"{driver} lost {row[driver]['lost']:.1%}")
+        if row[driver].get("overtaken"):
+            said.append(f"{driver}: {row[driver]['overtaken']} overtaken")
         several = [f"{name} {row[driver]['counters'][name]}" for name in FAULTS
                    if row[driver]["counters"].get(name)]
         if several:

@@ -40,12 +40,14 @@
 #define SAMPLE 61
 #define BOOK_SPREAD 4096	/* messages begin at so many bytes of the pattern */
 #define READ_PLACES 509		/* READs begin in so many places: prime, unlike any queue */
-#define MEMORY (32u << 20)	/* for the receives of an end */
-#define RECENT 1024		/* datagrams may overtake each other, but not come twice */
+#define MEMORY (32u << 20)	/* for the receives of an end, and what is written by UC */
+#define RECENT 1024		/* what is not reliable may be overtaken, but not come twice */
+#define RECEIVES 256		/* of a queue pair, or more for a deeper one */
 #define LEAST_BURSTS 3
+#define LEAST_MESSAGES 8
 #define STALLED_NS (5 * NS_PER_S * time_scale())
 /* After so long without any, what UC and UD have not brought is lost. */
-#define QUIET_NS (10 * NS_PER_MS * time_scale())
+#define QUIET_NS (50 * NS_PER_MS * time_scale())
 
 enum transport { RC, UC, UD };
 enum kind { SEND, SEND_IMM, WRITE, WRITE_IMM, READ, FETCH_ADD, CMP_SWAP, KINDS };
@@ -259,7 +261,8 @@ struct half {
 
 	/* The other direction: what the peer has sent. */
 	uint64_t expected;
-	uint64_t came[RECENT];		/* UD: by number, which one has come, and one more */
+	uint64_t came[RECENT];		/* by number, which one has come, and one more */
+	uint64_t overtaken;
 	_Atomic uint64_t next;		/* the number behind the last one that came */
 	_Atomic uint64_t arrived, arrived_bytes;
 	_Atomic int64_t arrived_ns;
@@ -291,6 +294,7 @@ struct worker {
 	int64_t landed_ns;
 	int64_t begin_at, stop_at;	/* when to begin to measure, and to stop */
 	struct tally begin;
+	uint64_t stop_after;		/* but not before so many are complete */
 	/* What comes of it. */
 	uint64_t messages, bytes;
 	int64_t active_ns;
@@ -662,9 +666,8 @@ static void take_message(struct worker *worker, struct half *half, const struct 
 	require((wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM) == (kind == WRITE_IMM) && length == size,
 		"message %llu of QP %u, a %s: completion has opcode %d and %u bytes, not %u",
 		(unsigned long long)number, half->index, kind_names[kind], wc->opcode, length, size);
-	require(load.transport == UD ? half->came[number % RECENT] != number + 1 :
-				       number >= half->expected,
-		"message %llu of QP %u once more", (unsigned long long)number, half->index);
+	require(half->came[number % RECENT] != number + 1, "message %llu of QP %u once more",
+		(unsigned long long)number, half->index);
 	half->came[number % RECENT] = number + 1;
 	skip_others(half);
 	require(load.transport != RC || number == half->expected,
@@ -672,6 +675,8 @@ static void take_message(struct worker *worker, struct half *half, const struct 
 		half->index, (unsigned long long)half->expected);
 	if (number >= half->expected)
 		half->expected = number + 1;
+	else
+		half->overtaken++;
 	if (kind != WRITE_IMM)
 		expect_message(peer, number, size, bytes);
 	else if (load.transport == UC)
@@ -789,8 +794,10 @@ static unsigned int take_completions(struct worker *worker)
 		if (!worker->begin.messages)
 			worker->begin.at = worker->complete.at;
 		worker->begin_at = INT64_MAX;
+		worker->stop_after = worker->complete.messages + LEAST_MESSAGES;
 	}
-	if (worker->complete.at >= worker->stop_at)
+	if (worker->complete.at >= worker->stop_at &&
+	    worker->complete.messages >= worker->stop_after)
 		stop(worker);
 	return n;
 }
@@ -1060,20 +1067,25 @@ static uint32_t round_up(uint32_t size, uint32_t to)
 	return (size + to - 1) / to * to;
 }
 
+/* Between two numbers of places, as many as there is memory for, but one that is no multiple of
+ * the sender's. */
+static unsigned int some_places(unsigned int least, unsigned int most)
+{
+	unsigned int fit = MEMORY / places.stride / load.qps;
+	unsigned int count = fit < least ? least : fit > most ? most : fit;
+
+	return count % places.from ? count : count + 1;
+}
+
 static void plan_places(void)
 {
-	uint32_t room = load.max + GRH;
-	unsigned int most;
-
-	places.stride = round_up(room, load.max < 4096 ? 64 : 4096);
+	places.stride = round_up(load.max + GRH, load.max < 4096 ? 64 : 4096);
 	places.from = load.depth + 2;
-	places.target = load.transport == UC ? 2 * places.from + 1 : places.from + 1;
-	places.inbox = 2 * places.from + 1 > 256 ? 2 * places.from + 1 : 257;
-	most = MEMORY / places.stride / load.qps;
-	if (places.inbox > most)
-		places.inbox = most > load.depth ? most : load.depth + 1;
-	if (places.inbox % places.from == 0)
-		places.inbox++;
+	/* Who sends by UC does not know how far the receiver is. */
+	places.target = load.transport == UC ?
+				some_places(places.from + 1, 4 * RECEIVES) : places.from + 1;
+	places.inbox = some_places(load.depth + 1,
+				   2 * places.from > RECEIVES ? 2 * places.from : RECEIVES);
 }
 
 /* Hands out the memory of a side, from its beginning; without memory only says how much it is. */
@@ -1284,7 +1296,7 @@ static void *run_side(void *argument)
 static void report(void)
 {
 	double messages = 0, bytes = 0;
-	uint64_t sent = 0, lost = 0;
+	uint64_t sent = 0, lost = 0, overtaken = 0;
 	struct worker *worker;
 	unsigned int i, j;
 
@@ -1298,12 +1310,15 @@ static void report(void)
 			(unsigned long long)delivered(worker).messages);
 		messages += worker->messages * 1e9 / worker->active_ns;
 		bytes += worker->bytes * 1e9 / worker->active_ns;
-		for (j = 0; j < worker->count; j++)
+		for (j = 0; j < worker->count; j++) {
 			sent += worker->halves[j]->posted;
+			overtaken += worker->halves[j]->peer->overtaken;
+		}
 		lost += worker->complete.messages - delivered(worker).messages;
 	}
-	note("{\"messages\": %.1f, \"bytes\": %.0f, \"sent\": %llu, \"lost\": %llu}", messages,
-	     bytes, (unsigned long long)sent, (unsigned long long)lost);
+	note("{\"messages\": %.1f, \"bytes\": %.0f, \"sent\": %llu, \"lost\": %llu, "
+	     "\"overtaken\": %llu}", messages, bytes, (unsigned long long)sent,
+	     (unsigned long long)lost, (unsigned long long)overtaken);
 }
 
 /* The other process has failed, and said why, or there is nothing left for it to do. */
