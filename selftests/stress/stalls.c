@@ -296,6 +296,52 @@ static void queues_and_changes(void)
 	stay();
 }
 
+static atomic_uint mapped;
+
+static void *counts_mappings(void *unused)
+{
+	for (;;) {
+		void *bytes = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		require(bytes != MAP_FAILED, "mmap: %s", strerror(errno));
+		munmap(bytes, PAGE);
+		mapped++;
+		usleep(1000);
+	}
+	return unused;
+}
+
+/*
+ * The first page of a message comes, those that will be needed do not.  That is nobody's trouble who
+ * changes the address space.
+ */
+static void ahead(void)
+{
+	static struct rc_pair pair;
+	int64_t deadline;
+	struct ibv_sge sge;
+	pthread_t thread;
+	unsigned int before;
+
+	set_up(16);
+	require(mmap(slow.bytes, PAGE, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == slow.bytes,
+		"mmap: %s", strerror(errno));
+	buffer_create(&far, &ends[1], 16 * PAGE, REMOTE);
+	pair_open(&pair, &plan);
+	sge = buffer_sge(&slow, 0, 16 * PAGE);
+	post_send(&pair.a, 1, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, (uintptr_t)far.bytes,
+		  far.mr->rkey);
+	expect_no_wc(pair.a.scq, 500);
+	require_ok(pthread_create(&thread, NULL, counts_mappings, NULL));
+	before = mapped;
+	deadline = now_ns() + 5 * NS_PER_S * time_scale();
+	while (mapped < before + 20) {
+		require(now_ns() < deadline, "the address space cannot be changed");
+		usleep(1000);
+	}
+}
+
 /* The other end is that of another device. */
 static void connections(void)
 {
@@ -581,6 +627,7 @@ static const struct test tests[] = {
 	{ "queues", queues },
 	{ "queues_and_changes", queues_and_changes },
 	{ "connections", connections },
+	{ "ahead", ahead },
 	{ "unanswered", unanswered },
 	{ "writes_without_end", writes_without_end },
 	{ "many_write_without_end", many_write_without_end },
