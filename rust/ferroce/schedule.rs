@@ -131,8 +131,10 @@ pub(crate) fn doorbell(qp: ArcBorrow<'_, Qp>) -> Result {
 
 /// Sends what was posted, or has it sent. Process or softirq context.
 fn serve_doorbell(qp: ArcBorrow<'_, Qp>) {
+    let service = qp.fixed.service;
     let has_polled = || qp.fixed.send_cq.is_empty();
-    let is_stream = qp.fixed.service.has_streams() && qp.stream.ring(has_polled) == Serve::Beside;
+    let ring = || qp.stream.ring(service.is_answered(), has_polled);
+    let is_stream = service.has_streams() && ring() == Serve::Beside;
     // A stream's small messages would gain nothing: a work item sends them where it did before, mostly.
     let other = || match is_stream {
         true => qp.stream_ahead(),

@@ -68,6 +68,11 @@ impl Service {
         self != Self::Gsi
     }
 
+    /// Whether a request is complete when the peer has answered, and not as soon as it is sent.
+    pub(crate) fn is_answered(self) -> bool {
+        matches!(self, Self::Connection(Connection::Reliable))
+    }
+
     /// Whether it has such requests.
     pub(crate) fn carries(self, op: &SendOp) -> bool {
         match self {

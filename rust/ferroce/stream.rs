@@ -88,12 +88,14 @@ impl Stream {
 
     /// A doorbell rang. Returns how it is to be served.
     ///
-    /// `has_polled` says whether the owner has seen all completions.
+    /// `is_answered` says whether requests are complete when the peer has answered: what is complete as
+    /// soon as it is sent needs no probe, and its poster may count on that. `has_polled` says whether
+    /// the owner has seen all completions.
     #[inline]
-    pub(crate) fn ring(&self, has_polled: impl FnOnce() -> bool) -> Serve {
+    pub(crate) fn ring(&self, is_answered: bool, has_polled: impl FnOnce() -> bool) -> Serve {
         // Who waits sees what it waits for. A request without a completion is not waited for.
         let was_idle = take(&self.is_idle) & take(&self.heard) && has_polled();
-        let may_probe = || another_cpu(CpuId::current()).is_some();
+        let may_probe = || is_answered && another_cpu(CpuId::current()).is_some();
         let (depth, serve) = self.depth().ring(was_idle, may_probe);
         self.depth.write_once(depth.to_bits());
         if serve == Serve::Here && self.is_crowded.read_once() {

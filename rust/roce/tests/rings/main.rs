@@ -250,6 +250,30 @@ fn a_slot_that_is_left_is_there_again() {
     });
 }
 
+#[test]
+fn a_queue_is_drained_when_all_is_retired() {
+    let mut most = 0;
+    every(|choices| {
+        let ring = SharedRing::new(shape(), producer(choices, 2));
+        let mut queue = WorkQueue::new(ring);
+        let mut retired = 0;
+        for _ in 0..3 {
+            if queue.copy_next(&mut [0; 8]) {
+                assert!(!queue.is_drained(), "one is not taken");
+                queue.take();
+                assert!(!queue.is_drained(), "one is not retired");
+                queue.retire();
+                retired += 1;
+            }
+        }
+        if retired == 2 {
+            assert!(queue.is_drained());
+        }
+        most = most.max(retired);
+    });
+    assert_eq!(most, 2);
+}
+
 /// A process that consumes what the driver posts, and writes down what it saw.
 fn consumer(choices: Choices, seen: Rc<RefCell<Vec<u64>>>) -> Peer {
     let shape = shape();
