@@ -45,6 +45,8 @@ pub struct Scenario {
     pub placed_memory: Memory,
     /// How many guesses are not as usual.
     pub guesses: u8,
+    /// What is in flight is recent at any time.
+    pub is_recent: bool,
     /// Memory is never faulted in by the CPU that has replied last.
     pub faults_elsewhere: bool,
     /// The rule that is broken.
@@ -69,6 +71,7 @@ impl Scenario {
         reply_memory: Memory::Present,
         placed_memory: Memory::Present,
         guesses: 2,
+        is_recent: false,
         faults_elsewhere: false,
         broken: None,
     };
@@ -946,7 +949,12 @@ impl Step<'_> {
     }
 
     fn requests_ahead(&mut self) -> Option<Cpu> {
-        let may_be_ahead = self.state.in_flight() > 0;
+        let in_flight = self.state.in_flight() > 0;
+        // Whether it is long ago is a guess, where nothing depends on it.
+        let may_be_ahead = match self.scenario.needs_order || self.scenario.is_recent {
+            true => in_flight,
+            false => in_flight && self.guess(),
+        };
         self.ahead(self.state.last_sent, || may_be_ahead)
     }
 

@@ -84,7 +84,11 @@ fn breaks(broken: Broken, scenario: Scenario, expected: &str) {
 #[test]
 fn doorbells_and_responses() {
     nothing_is_left(POSTS);
-    nothing_is_left(Scenario { credit: 2, ..POSTS });
+    nothing_is_left(Scenario {
+        is_recent: true,
+        credit: 2,
+        ..POSTS
+    });
 }
 
 #[test]
