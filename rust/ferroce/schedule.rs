@@ -453,7 +453,7 @@ fn run_send_at(
         let mut half = qp.send.lock();
         let now = now();
         let needs_order = qp.fixed.service.needs_order();
-        let ahead = qp.requests_ahead().filter(|_| !stays_here(&half.route));
+        let ahead = qp.requests_ahead();
         half.deferred |= needs_order && ahead.is_some();
         first(&mut half, &mut findings, now);
         // What came of a fault is known here alone: elsewhere it would be found out again, to fail again.
