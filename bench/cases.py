@@ -282,7 +282,8 @@ def instructions():
     for verb in ("send", "read"):
         yield latency("one CPU", verb, 64, "-e", figures=(Figure("instructions", "instructions"),))
     yield tcp(LARGE, figures=PER_BYTE, quick=True)
-    # Of the first of those of make bench-explore, which repeat within 3%; 9, with rests and events, does not.
+    # Of the first of those of make bench-explore, which repeat within 3%; 9, with rests and events,
+    # does not.
     for seed in (1, 2, 4, 6, 7, 8, 10, 11, 12):
         yield Case("random workloads", f"random workload {seed}", "random_workload", PER_BYTE,
                    {"seed": seed}, quick=True)

@@ -104,6 +104,16 @@ def lines_of_json(made):
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
+def host(run):
+    """What scripts/bench says of the host of a run."""
+    return dict(line.split("=", 1) for line in (run / "host").read_text().splitlines())
+
+
+def say_fallen(lost):
+    for name, before, now in lost:
+        print(f"{name}: the ratio to rdma_rxe was {number(before)}, and is {number(now)}")
+
+
 def number(value):
     """With three digits or so, as a table has it."""
     if value is None:

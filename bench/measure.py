@@ -67,9 +67,8 @@ class Network:
     """The two namespaces with a veth pair between them. What is there already is left alone."""
 
     def __init__(self):
-        shell("modprobe -a rdma_rxe ferroce rdma_ucm ib_uverbs sch_netem; wire_up; "
-              # Nobody sends again what a full queue loses of datagrams.
-              "sysctl -qw net.core.netdev_max_backlog=100000")
+        # Nobody sends again what a full queue loses of datagrams.
+        shell("modprobe -a rdma_rxe ferroce rdma_ucm ib_uverbs sch_netem; wire_up; deep_backlog")
         self.drivers, self.mtu, self.loss, self.gid = None, None, None, {}
 
     def close(self):

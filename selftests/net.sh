@@ -59,18 +59,35 @@ namespace_up()
 	ip -n "$1" address add "$3/64" dev eth0 nodad
 }
 
-# The namespaces, the wire between them and its addresses; no RDMA device.
-wire_up()
+# wire_between NAMESPACE NAMESPACE: these two, the wire between them and its addresses; no RDMA device.
+wire_between()
 {
 	local name
-	for name in a b; do
+	for name; do
 		ip netns add "$name"
 		# Link-local addresses stand at once, too.
 		ip netns exec "$name" sysctl -qw net.ipv6.conf.default.accept_dad=0
 	done
-	ip link add eth0 netns a mtu "$WIRE_MTU" type veth peer name eth0 netns b mtu "$WIRE_MTU"
-	namespace_up a "$ADDR4_A" "$ADDR6_A"
-	namespace_up b "$ADDR4_B" "$ADDR6_B"
+	ip link add eth0 netns "$1" mtu "$WIRE_MTU" type veth peer name eth0 netns "$2" mtu "$WIRE_MTU"
+	namespace_up "$1" "$ADDR4_A" "$ADDR6_A"
+	namespace_up "$2" "$ADDR4_B" "$ADDR6_B"
+}
+
+wire_up()
+{
+	wire_between a b
+}
+
+# Until backlog_as_before no packet is dropped as the queue of the CPU that takes it in is full.
+deep_backlog()
+{
+	shallow_backlog=$(sysctl net.core.netdev_max_backlog | tr -d ' ')
+	sysctl -qw net.core.netdev_max_backlog=100000
+}
+
+backlog_as_before()
+{
+	sysctl -qw "$shallow_backlog"
 }
 
 # link_add NAMESPACE DEVICE DRIVER: on its eth0.
@@ -262,7 +279,7 @@ one_way_in()
 wire_as_before()
 {
 	one_way_in 0
-	sysctl -qw "$wire_backlog"
+	backlog_as_before
 }
 
 # For the rest of the test the wire itself neither loses nor reorders packets: what
@@ -272,8 +289,7 @@ wire_as_before()
 # full after 1000.
 wire_lossless()
 {
-	wire_backlog=$(sysctl net.core.netdev_max_backlog | tr -d ' ')
+	deep_backlog
 	trap wire_as_before EXIT
-	sysctl -qw net.core.netdev_max_backlog=100000
 	one_way_in 1
 }

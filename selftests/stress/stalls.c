@@ -270,6 +270,7 @@ static void queues(void)
 }
 
 static atomic_bool has_stalled;
+static atomic_uint mapped;
 
 static void *maps_and_unmaps(void *unused)
 {
@@ -279,8 +280,10 @@ static void *maps_and_unmaps(void *unused)
 	for (;;) {
 		void *bytes = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-		if (bytes != MAP_FAILED)
-			munmap(bytes, PAGE);
+		if (bytes == MAP_FAILED)
+			continue;
+		munmap(bytes, PAGE);
+		mapped++;
 	}
 	return NULL;
 }
@@ -296,21 +299,6 @@ static void queues_and_changes(void)
 	stay();
 }
 
-static atomic_uint mapped;
-
-static void *counts_mappings(void *unused)
-{
-	for (;;) {
-		void *bytes = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-		require(bytes != MAP_FAILED, "mmap: %s", strerror(errno));
-		munmap(bytes, PAGE);
-		mapped++;
-		usleep(1000);
-	}
-	return unused;
-}
-
 /*
  * The first page of a message comes, those that will be needed do not.  That is nobody's trouble who
  * changes the address space.
@@ -321,7 +309,6 @@ static void ahead(void)
 	int64_t deadline;
 	struct ibv_sge sge;
 	pthread_t thread;
-	unsigned int before;
 
 	set_up(16);
 	require(mmap(slow.bytes, PAGE, PROT_READ | PROT_WRITE,
@@ -333,10 +320,10 @@ static void ahead(void)
 	post_send(&pair.a, 1, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, (uintptr_t)far.bytes,
 		  far.mr->rkey);
 	expect_no_wc(pair.a.scq, 500);
-	require_ok(pthread_create(&thread, NULL, counts_mappings, NULL));
-	before = mapped;
+	has_stalled = true;
+	require_ok(pthread_create(&thread, NULL, maps_and_unmaps, NULL));
 	deadline = now_ns() + 5 * NS_PER_S * time_scale();
-	while (mapped < before + 20) {
+	while (mapped < 20) {
 		require(now_ns() < deadline, "the address space cannot be changed");
 		usleep(1000);
 	}
