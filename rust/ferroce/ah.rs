@@ -13,7 +13,7 @@ use rdma::sync::BhSpinLock;
 use roce::abi::AddressVector;
 use roce::num::Qpn;
 
-use crate::device::PORT;
+use crate::port::PORT;
 use crate::stats::Stats;
 use crate::table::PdId;
 use crate::tx;

@@ -15,188 +15,24 @@
 //! Where a network's card brings in packets nothing of this happens, unless the CPU sends much too.
 //!
 //! Packets that a connection has for its own device come here straight from the sender
-//! ([`Inbox::put_own`]): they enter no network.
+//! ([`Backlog::put_own`]): they enter no network.
 
 use core::mem;
 
-use kernel::cpu::{nr_cpu_ids, CpuId};
+use kernel::cpu::CpuId;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Release};
 use rdma::net::{queue_purpose, HeldPacket, OwnFrames, PacketQueue, RxPacket};
-use rdma::slots::Slots;
 use rdma::sync::{bh_disabled, BhSpinLock, Marked};
-use rdma::timer::now_ns;
-use rdma::work::{another_cpu, is_online};
 
+use crate::policy::MOST_ASIDE;
 use crate::stats::{Counter, Stats};
+use crate::steering::Senders;
 use crate::wake::{self, Put};
-
-/// A packet of so many bytes costs more to handle than to pass on.
-const LARGE: u32 = 1024;
-
-/// Bytes that one run sends at least for it to be much: more than a message that somebody waits for.
-pub(crate) const MUCH: u64 = 6 << 10;
-
-/// How many packets may wait in all queue pairs' inboxes until who brings more handles them. With many
-/// queue pairs one CPU would run far ahead of the other otherwise, and use memory that is in no cache.
-const MOST_ASIDE: usize = 512;
 
 queue_purpose! {
     /// Packets that another CPU handles.
     PutAside: 1 << 14
-}
-
-/// How long a CPU that has sent much is taken for one that goes on.
-const RECENT_NS: u64 = 1_000_000;
-
-/// How long what was much may still be in the queues of the CPU that sent it. One of a virtual machine
-/// stands still for a while where others want the CPU that it runs on, too.
-pub(crate) const SLOW_NS: u64 = 10_000_000;
-
-/// Which CPUs send much.
-///
-/// It is a guess, from which nothing but speed depends.
-pub(crate) struct Senders(Slots<SentAt>);
-
-/// When one CPU has sent much the last time. Each has a cache line.
-#[repr(align(64))]
-struct SentAt(Atomic<u64>);
-
-impl Default for SentAt {
-    fn default() -> Self {
-        Self(Atomic::new(0))
-    }
-}
-
-impl Senders {
-    /// May sleep.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn new() -> Result<Self> {
-        Ok(Self(Slots::new(nr_cpu_ids() as usize, GFP_KERNEL)?))
-    }
-
-    /// This CPU has sent much.
-    #[inline]
-    pub(crate) fn note(&self, now: u64) {
-        if let Some(SentAt(at)) = self.0.get(CpuId::current().as_u32() as usize) {
-            at.write_once(now);
-        }
-    }
-
-    fn is_sending(&self, cpu: CpuId, now: u64) -> bool {
-        let Some(SentAt(at)) = self.0.get(cpu.as_u32() as usize) else {
-            return false;
-        };
-        now.saturating_sub(at.read_once()) < RECENT_NS
-    }
-
-    /// The CPU that had better handle a packet of so many bytes than this one does.
-    pub(crate) fn other_for(&self, bytes: u32) -> Option<CpuId> {
-        if bytes < LARGE {
-            return None;
-        }
-        let now = now_ns();
-        let here = CpuId::current();
-        if !self.is_sending(here, now) {
-            return None;
-        }
-        another_cpu(here).filter(|other| !self.is_sending(*other, now))
-    }
-}
-
-/// A time in units of 1024 ns, as far as 32 bits go: 73 minutes.
-struct Stamp(Atomic<u32>);
-
-impl Stamp {
-    const SHIFT: u32 = 10;
-
-    /// CAST: What is lost is above 73 minutes.
-    fn units(ns: u64) -> u32 {
-        ns.wrapping_shr(Self::SHIFT) as u32
-    }
-
-    #[inline]
-    fn set(&self, now: u64) {
-        self.0.write_once(Self::units(now));
-    }
-
-    /// Returns true if it is less than `ns` before `now`. Now and then it is so of an old one, too.
-    #[inline]
-    fn is_within(&self, now: u64, ns: u64) -> bool {
-        Self::units(now).wrapping_sub(self.0.read_once()) < Self::units(ns)
-    }
-}
-
-/// Where and when a half of a queue pair has sent last. What another CPU sends may overtake that, in
-/// queues that each CPU has.
-pub(crate) struct LastSent {
-    cpu: Atomic<u32>,
-    /// When, as far as that is noted.
-    at: Stamp,
-    /// When it was much.
-    much_at: Stamp,
-}
-
-impl LastSent {
-    pub(crate) const fn new() -> Self {
-        Self {
-            cpu: Atomic::new(u32::MAX),
-            at: Stamp(Atomic::new(0)),
-            much_at: Stamp(Atomic::new(0)),
-        }
-    }
-
-    /// This CPU sends. Under the half's lock, so that it is this one still.
-    #[inline]
-    pub(crate) fn note(&self) {
-        self.cpu.write_once(CpuId::current().as_u32());
-    }
-
-    /// It does so at this time.
-    #[inline]
-    pub(crate) fn note_at(&self, now: u64) {
-        self.at.set(now);
-    }
-
-    /// It was much.
-    pub(crate) fn note_much(&self, now: u64) {
-        self.much_at.set(now);
-    }
-
-    /// The CPU, if one did.
-    pub(crate) fn cpu(&self) -> Option<CpuId> {
-        CpuId::from_u32(self.cpu.read_once())
-    }
-
-    /// The CPU that had better send, if it is another than this one: it sent within ten milliseconds and
-    /// `in_flight` frames were not received yet, or it sent much just now. For what costs little if it
-    /// overtakes. Frames may be others than those that this half has sent, and a CPU may stand still, so
-    /// there is an end to it.
-    #[inline]
-    pub(crate) fn had_better(&self, in_flight: u32) -> Option<CpuId> {
-        self.other(|| {
-            let now = now_ns();
-            self.much_at.is_within(now, RECENT_NS)
-                || (in_flight > 0 && self.at.is_within(now, SLOW_NS))
-        })
-    }
-
-    /// The CPU, if it is another than this one and some of what it has sent, of which `in_flight`
-    /// frames were not received yet, may still be in its queues. A train counts as received when that
-    /// begins, so what was much does for some time.
-    #[inline]
-    pub(crate) fn ahead(&self, in_flight: u32) -> Option<CpuId> {
-        self.other(|| in_flight > 0 || self.much_at.is_within(now_ns(), SLOW_NS))
-    }
-
-    /// The CPU, if it is another than this one that is online, and `may_be_ahead`.
-    #[inline]
-    fn other(&self, may_be_ahead: impl FnOnce() -> bool) -> Option<CpuId> {
-        wake::ahead(self.cpu(), CpuId::current(), may_be_ahead, is_online)
-    }
 }
 
 /// How many packets a CPU handles at most to have room for one.
@@ -209,7 +45,7 @@ const MAKE_ROOM: u32 = 64;
 /// taken under it, or under that half of a queue pair, of any, which has packets for it; nothing is
 /// taken under `packets`.
 #[pin_data]
-pub(crate) struct Inbox {
+pub(crate) struct Backlog {
     /// Packets are in it, or one from it is being handled. Changed under `packets`; to false under
     /// `turn` as well.
     is_open: Atomic<bool>,
@@ -247,15 +83,15 @@ enum Declined {
     Full(HeldPacket),
 }
 
-impl Inbox {
+impl Backlog {
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             is_open: Atomic::new(false),
             is_left: Atomic::new(false),
             cpu: Atomic::new(u32::MAX),
             from: Atomic::new(u32::MAX),
-            turn <- rdma::new_bh_spinlock!((), "ferroce::Inbox::turn"),
-            packets <- rdma::new_bh_spinlock!(PacketQueue::new(), "ferroce::Inbox::packets"),
+            turn <- rdma::new_bh_spinlock!((), "ferroce::Backlog::turn"),
+            packets <- rdma::new_bh_spinlock!(PacketQueue::new(), "ferroce::Backlog::packets"),
         })
     }
 
@@ -265,7 +101,7 @@ impl Inbox {
         self.is_open.load(Acquire)
     }
 
-    /// The CPU that had better handle a packet of so many bytes than this one does, where none waits.
+    /// Returns the CPU that should handle a packet of so many bytes in place of this one, where none waits.
     #[inline]
     pub(crate) fn other_for(senders: &Senders, bytes: u32) -> Option<CpuId> {
         senders.other_for(bytes).filter(|_| has_room())
@@ -302,7 +138,7 @@ impl Inbox {
     }
 
     /// Appends `packet` for `other`, or for whom those before it wait for. Returns `other` if there are
-    /// none: from then on until it is closed the inbox has a work item that is queued or runs.
+    /// none: from then on until it is closed the backlog has a work item that is queued or runs.
     fn push(
         &self,
         packet: HeldPacket,
@@ -361,18 +197,14 @@ impl Inbox {
         wake::origin(CpuId::from_u32(self.from.read_once()), CpuId::current())
     }
 
-    /// Another CPU that had better go on with it, as this one sends by now and that one does not.
+    /// Gives it to another CPU that does not send, if there is one and this one sends by now. Returns that
+    /// CPU, which has to be told. A work item of a backlog that is queued while it runs stays on its CPU, so
+    /// this is for process context.
     ///
-    /// An inbox that always has something in it would stay where it is otherwise, and with it, in the
-    /// end, all that the wire does: the scheduler has work follow work.
-    pub(crate) fn had_better_move(senders: &Senders) -> Option<CpuId> {
-        senders.other_for(LARGE)
-    }
-
-    /// Gives it to the CPU that had better go on with it, if one does, and which has to be told. For
-    /// whom it was left to: a work item of an inbox that is queued while it runs stays on its CPU.
+    /// A backlog that always has something in it would stay where it is otherwise, and with it, in the end,
+    /// all that the wire does: the scheduler has work follow work.
     pub(crate) fn move_away(&self, senders: &Senders) -> Option<CpuId> {
-        let other = Self::had_better_move(senders)?;
+        let other = senders.idler()?;
         let _packets = self.packets.lock();
         self.cpu.write_once(other.as_u32());
         if self.from.read_once() != u32::MAX {
@@ -398,7 +230,7 @@ impl Inbox {
         drop(forgotten);
     }
 
-    /// Has the oldest packet handled. Closes the inbox and returns false if there is none. For the one
+    /// Has the oldest packet handled. Closes the backlog and returns false if there is none. For the one
     /// work item that does so; softirq context.
     pub(crate) fn handle_next(&self, handle: impl FnOnce(RxPacket<'_>)) -> bool {
         let turn = self.turn.lock();

@@ -13,8 +13,9 @@ use roce::abi::{self, Arrival, KernelCompletion};
 use roce::completion::Completion;
 use roce::num::Qpn;
 
-use crate::device::{Queues, PORT};
+use crate::port::PORT;
 use crate::queue::{Move, PIECE};
+use crate::queues::Queues;
 
 /// When the owner wants to be told of the next completion.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -283,7 +284,7 @@ impl Cq {
             _ if notice.is_empty() => {}
             Owner::Process => this.tell_now(notice),
             Owner::Kernel(queues) => {
-                let _ = queues.replies.enqueue::<Arc<Self>, 0>(this.clone());
+                let _ = queues.softirq.enqueue::<Arc<Self>, 0>(this.clone());
             }
         }
     }

@@ -3,185 +3,79 @@
 //! A device: what it is to the RDMA core, and what its objects share.
 
 use kernel::prelude::*;
-use kernel::sync::aref::ARef;
-use kernel::sync::atomic::{Atomic, Relaxed};
+use kernel::sync::atomic::Atomic;
 use kernel::sync::Arc;
-use kernel::workqueue::{impl_has_work, new_work, Work};
 use rdma::device::attr::{
-    AtomicCap, DeviceAttr, DeviceCaps, LinkSpeed, OdpCaps, OdpTransportCaps, PhysState, PortAttr,
-    PortImmutable, PortState,
+    AtomicCap, DeviceAttr, DeviceCaps, LinkSpeed, OdpCaps, OdpTransportCaps, PortAttr,
+    PortImmutable,
 };
-use rdma::net::{NetDevice, NetDeviceSlot};
+use rdma::net::NetDevice;
 use rdma::pmem;
 use rdma::sync::Marked;
 use rdma::table::IdTable;
-use rdma::timer::{impl_has_timer, Timer};
-use rdma::work::{Flags, Queue};
 use roce::limits;
 use roce::num::Mtu;
 
-use crate::ah::Ah;
 use crate::context::Users;
-use crate::fast::{self, FastMr};
+use crate::fast;
 use crate::groups::{Groups, MAX_ATTACHED, MAX_GROUPS, MAX_MEMBERS};
-use crate::inbox::Senders;
-use crate::memory::Mr;
-use crate::qp::Qp;
+use crate::qp::Shared;
+use crate::queues::Queues;
 use crate::stats::{Counter, Stats};
+use crate::steering::Senders;
 use crate::table::{AH_NUMBERS, MR_INDICES, MW_INDICES, QPNS};
-use crate::window::Mw;
 
-/// The one port of a device.
-pub(crate) const PORT: u8 = 1;
-
-/// Bytes that IP, UDP and transport headers, and the ICRC, take of the netdev's MTU at most.
-const OVERHEAD_BYTES: u32 = 80;
-
-/// The work queues of the module.
-pub(crate) struct Queues {
-    /// Runs that went on for too long, and flushes.
-    pub(crate) runs: Queue,
-    /// Streams of requests, beside those who post them, wherever the scheduler likes.
-    pub(crate) streams: Queue,
-    /// The same on a CPU that is chosen.
-    pub(crate) placed_streams: Queue,
-    /// The same where packets have to stay in order: run on the CPU that has sent those before.
-    pub(crate) ordered_runs: Queue,
-    /// Replies to a batch of packets: run by the softirq that received them, after it is through.
-    /// Also what a user in the kernel has a softirq do: sending what was posted with interrupts
-    /// disabled, and being told of completions.
-    pub(crate) replies: Queue,
-    /// Which CPUs send much, and had better not handle all of it, too.
-    pub(crate) senders: Senders,
-}
-
-impl Queues {
-    pub(crate) fn new() -> Result<Self> {
-        Ok(Self {
-            runs: Queue::new(c"ferroce", Flags::UNBOUND | Flags::MEM_RECLAIM)?,
-            streams: Queue::new(
-                c"ferroce_stream",
-                Flags::UNBOUND | Flags::HIGH_PRIORITY | Flags::MEM_RECLAIM,
-            )?,
-            placed_streams: Queue::new(
-                c"ferroce_placed_stream",
-                Flags::PER_CPU | Flags::HIGH_PRIORITY | Flags::MEM_RECLAIM,
-            )?,
-            ordered_runs: Queue::new(c"ferroce_ordered", Flags::PER_CPU | Flags::MEM_RECLAIM)?,
-            replies: Queue::new(c"ferroce_reply", Flags::BOTTOM_HALF)?,
-            senders: Senders::new()?,
-        })
-    }
-}
-
-/// What the objects of a device share.
+/// A device.
 #[pin_data]
 pub(crate) struct Device {
     pub(crate) node_guid: [u8; 8],
-    pub(crate) netdev: NetDeviceSlot,
-    pub(crate) queues: Arc<Queues>,
-    /// What no queue pair has done that is bound to a counter.
-    pub(crate) stats: Arc<Stats>,
-    /// What was counted by counters that are gone.
+    /// What its queue pairs share.
+    pub(crate) shared: Arc<Shared>,
+    /// Counts what was counted by counters that are gone.
     pub(crate) past_stats: Stats,
     /// The counters that queue pairs are bound to.
     #[pin]
     pub(crate) counters: IdTable<Stats>,
-    active: Atomic<bool>,
     is_leaving: Atomic<bool>,
     #[pin]
-    pub(crate) qps: IdTable<Qp>,
-    #[pin]
-    pub(crate) mrs: IdTable<Mr>,
-    #[pin]
-    pub(crate) ahs: IdTable<Ah>,
-    #[pin]
-    pub(crate) mws: IdTable<Mw>,
-    #[pin]
-    pub(crate) fast_mrs: IdTable<FastMr>,
-    /// All memory of the kernel, for its own work requests alone: no key leads here by a table.
-    pub(crate) kernel_memory: Arc<Mr>,
-    #[pin]
     pub(crate) groups: Groups,
-    /// Who has opened it.
+    /// The users that have opened it.
     pub(crate) users: Arc<Users>,
-    /// When to look at the queue pairs in ERR that are marked in `qps`.
-    #[pin]
-    pub(crate) sweep_timer: Timer<Self>,
-    #[pin]
-    sweep: Work<Self>,
-}
-
-impl_has_timer! {
-    impl HasTimer<Self> for Device { self.sweep_timer }
-}
-
-impl_has_work! {
-    impl HasWork<Self> for Device { self.sweep }
 }
 
 impl Device {
-    /// A device over `netdev`.
-    pub(crate) fn new(netdev: &NetDevice, queues: Arc<Queues>) -> Result<Arc<Self>> {
-        let stats = Arc::new(Stats::new()?, GFP_KERNEL)?;
-        let past_stats = Stats::new()?;
-        let slot = NetDeviceSlot::new(netdev)?;
-        let node_guid = guid_of(netdev.address());
-        let active = is_active(netdev);
-        let kernel_memory = Arc::pin_init(Mr::kernel()?, GFP_KERNEL)?;
-        Arc::pin_init(
-            try_pin_init!(Self {
-                node_guid,
-                netdev: slot,
-                queues,
-                stats,
-                past_stats,
-                counters <- IdTable::new(),
-                active: Atomic::new(active),
-                is_leaving: Atomic::new(false),
-                qps <- IdTable::new(),
-                mrs <- IdTable::new(),
-                ahs <- IdTable::new(),
-                mws <- IdTable::new(),
-                fast_mrs <- IdTable::new(),
-                kernel_memory,
-                groups <- Groups::new(),
-                users: Users::new()?,
-                sweep_timer <- Timer::new(),
-                sweep <- new_work!("ferroce::Device::sweep"),
-            }),
-            GFP_KERNEL,
-        )
-    }
-
-    /// The netdev, until it is unregistered.
+    /// Makes a device over `netdev`. May sleep.
     ///
     /// # Errors
     ///
-    /// `ENODEV` after that.
-    pub(crate) fn netdev(&self) -> Result<ARef<NetDevice>> {
-        self.netdev.get().ok_or(ENODEV)
+    /// `ENOMEM`.
+    pub(crate) fn new(
+        netdev: &NetDevice,
+        queues: Arc<Queues>,
+        senders: Arc<Senders>,
+    ) -> Result<Arc<Self>> {
+        let shared = Shared::new(netdev, queues, senders)?;
+        let past_stats = Stats::new()?;
+        let node_guid = guid_of(netdev.address());
+        let device = try_pin_init!(Self {
+            node_guid,
+            shared,
+            past_stats,
+            counters <- IdTable::new(),
+            is_leaving: Atomic::new(false),
+            groups <- Groups::new(),
+            users: Users::new()?,
+        });
+        Arc::pin_init(device, GFP_KERNEL)
     }
 
-    /// The largest path MTU that the netdev carries now.
-    pub(crate) fn active_mtu(&self) -> Mtu {
-        self.netdev().map_or(Mtu::B256, |dev| active_mtu(&dev))
-    }
-
-    /// Looks at whether the port is active. Returns that when it has changed.
-    pub(crate) fn update_active(&self, netdev: &NetDevice) -> Option<bool> {
-        let active = is_active(netdev);
-        let was = self.active.xchg(active, Relaxed);
-        (was != active).then_some(active)
-    }
-
-    /// It is going to be unregistered, which waits for the verbs that run: none may sleep for long from
-    /// now on. Any context.
+    /// Notes that the device is going to be unregistered. That waits for the verbs that run: none may
+    /// sleep for long from now on. Any context.
     pub(crate) fn leave(&self) {
         self.is_leaving.write_once(true);
     }
 
-    /// Whether it is going to be unregistered. Any context.
+    /// Returns true if it is going to be unregistered. Any context.
     pub(crate) fn is_leaving(&self) -> bool {
         self.is_leaving.read_once()
     }
@@ -234,18 +128,15 @@ impl Device {
         }
     }
 
-    /// The port's state, as its netdev has it. `speed` was asked of the netdev without our locks.
+    /// Returns the port's state, as its netdev has it. `speed` was asked of the netdev without our locks.
     pub(crate) fn port_attr(&self, speed: LinkSpeed) -> PortAttr {
-        let netdev = self.netdev();
-        let (state, phys_state) = match &netdev {
-            Ok(dev) => port_state(dev),
-            Err(_) => (PortState::Down, PhysState::Disabled),
-        };
+        let port = &self.shared.port;
+        let (state, phys_state) = port.state();
         PortAttr {
             state,
             phys_state,
             max_mtu: Mtu::B4096,
-            active_mtu: netdev.map_or(Mtu::B256, |dev| active_mtu(&dev)),
+            active_mtu: port.active_mtu(),
             speed,
             max_msg_sz: limits::MAX_MESSAGE_BYTES,
             gid_tbl_len: GID_TABLE_LEN,
@@ -263,7 +154,7 @@ impl Device {
 
     /// What all queue pairs have done, whatever they are or were bound to.
     pub(crate) fn total(&self, counter: Counter) -> u64 {
-        let own = self.stats.get(counter);
+        let own = self.shared.stats.get(counter);
         let mut total = own.wrapping_add(self.past_stats.get(counter));
         self.counters.for_each(|_, stats| {
             total = total.wrapping_add(stats.get(counter));
@@ -319,22 +210,4 @@ const PORT_CAP_CM: u32 = 1 << 16;
 fn guid_of(mac: [u8; 6]) -> [u8; 8] {
     let [a, b, c, d, e, f] = mac;
     [a ^ 2, b, c, 0xff, 0xfe, d, e, f]
-}
-
-fn active_mtu(netdev: &NetDevice) -> Mtu {
-    Mtu::within(netdev.mtu().saturating_sub(OVERHEAD_BYTES)).unwrap_or(Mtu::B256)
-}
-
-fn is_active(netdev: &NetDevice) -> bool {
-    port_state(netdev).0 == PortState::Active
-}
-
-fn port_state(netdev: &NetDevice) -> (PortState, PhysState) {
-    if !netdev.is_up() {
-        (PortState::Down, PhysState::Disabled)
-    } else if !netdev.has_carrier() {
-        (PortState::Down, PhysState::Polling)
-    } else {
-        (PortState::Active, PhysState::LinkUp)
-    }
 }

@@ -6,43 +6,66 @@
 //! See `Documentation/architecture.rst`. Modules import downwards only:
 //!
 //! ```text
-//!   ferroce (module)
-//!   verbs   link
-//!   rx      schedule
-//!   qp      service
-//!   host
-//!   ah  cq  settings  srq
-//!   queue  tx  memory  fast  window
-//!   device  groups  stats  wake
-//!   context
-//!   table
+//!   link                            rdma link add and delete
+//!   verbs                           what the RDMA core calls
+//!   attach                          sockets and network namespaces
+//!   device  groups
+//!   rx  run                         packets arrive; work items run
+//!   deliver                         a packet, or a backlog of them, for one queue pair
+//!   requester  responder            a half runs, under its lock
+//!   flush
+//!   pump                            the loop that sends
+//!   own  tell  held
+//!   kick                            has work done, and where
+//!   qp                              a queue pair, and what those of a device share
+//!   host  service                   what the protocol sees
+//!   ah  cq  srq  objects
+//!   memory  fast  window  paging
+//!   backlog  stream  steering  tx  parse
+//!   context  port  queue  queues  settings  stats  sweep  table  turn
+//!   policy  wake                    pure: where and when; who must
 //! ```
 
 #![forbid(unsafe_code)]
 
 mod ah;
+mod attach;
+mod backlog;
 mod context;
 mod cq;
+mod deliver;
 mod device;
 mod fast;
+mod flush;
 mod groups;
+mod held;
 mod host;
-mod inbox;
+mod kick;
 mod link;
 mod memory;
+mod objects;
+mod own;
 mod paging;
+mod parse;
 mod policy;
+mod port;
+mod pump;
 mod qp;
 mod queue;
+mod queues;
+mod requester;
+mod responder;
+mod run;
 mod rx;
-mod schedule;
 mod service;
 mod settings;
 mod srq;
 mod stats;
+mod steering;
 mod stream;
 mod sweep;
 mod table;
+mod tell;
 mod turn;
 mod tx;
 mod verbs;
@@ -50,13 +73,11 @@ mod wake;
 mod window;
 
 use kernel::prelude::*;
-use kernel::sync::Arc;
 use rdma::link::LinkRegistration;
 use rdma::module::Unload;
-use rdma::net::{NetdevNotifier, PerNetRegistration};
+use rdma::net::NetdevNotifier;
 use rdma::sync::GlobalGuard;
 
-use crate::device::Queues;
 use crate::verbs::Verbs;
 
 module! {
@@ -80,11 +101,7 @@ struct Ferroce {
 impl kernel::Module for Ferroce {
     fn init(module: &'static ThisModule) -> Result<Self> {
         let unload = Unload::new()?;
-        let state = link::State {
-            namespaces: PerNetRegistration::new()?,
-            queues: Arc::new(Queues::new()?, GFP_KERNEL)?,
-        };
-        let state = link::STATE.install(Arc::new(state, GFP_KERNEL)?)?;
+        let state = link::STATE.install(link::State::new()?)?;
         let notifier = NetdevNotifier::register(link::Events)?;
         Ok(Self {
             _links: LinkRegistration::register(module)?,

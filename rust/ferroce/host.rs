@@ -24,9 +24,9 @@ use roce::wr::{
 
 use crate::ah::{Ah, Lookup, Vectors};
 use crate::cq::{Cq, Notice};
-use crate::device::Device;
 use crate::fast::FastMr;
 use crate::memory::{Incoming, Memory, Mr, Payload, Rights, Segment, Unwritten};
+use crate::objects::Objects;
 use crate::paging::{Faults, Miss};
 use crate::queue::WorkQueue;
 use crate::srq::Srq;
@@ -48,7 +48,7 @@ enum Unresolved {
 /// What is to be told once the lock of the half that found it out is dropped.
 #[derive(Default)]
 #[must_use]
-pub(crate) struct Findings {
+pub(crate) struct Deferred {
     /// For the owner of the completion queue.
     pub(crate) notice: Notice,
     /// There are completions.
@@ -67,7 +67,7 @@ pub(crate) struct Findings {
     pub(crate) faults: Faults,
 }
 
-impl Findings {
+impl Deferred {
     /// Nothing yet, after memory was faulted in, or could not be.
     pub(crate) fn after(faults: Faults) -> Self {
         Self {
@@ -109,7 +109,7 @@ impl Events {
 
 /// What both halves of a queue pair see alike.
 pub(crate) struct Common<'a> {
-    pub(crate) device: &'a Device,
+    pub(crate) objects: &'a Objects,
     pub(crate) gids: &'a Gids,
     pub(crate) pd: PdId,
     pub(crate) qp: QpId,
@@ -120,7 +120,7 @@ pub(crate) struct Common<'a> {
     pub(crate) stats: &'a Stats,
     /// The payload of the packet at hand, while one is.
     pub(crate) incoming: Option<Incoming<'a>>,
-    pub(crate) findings: &'a mut Findings,
+    pub(crate) deferred: &'a mut Deferred,
 }
 
 impl Common<'_> {
@@ -134,13 +134,17 @@ impl Common<'_> {
         let index = table::index_of(rkey.0);
         let guard = rcu::read_lock();
         if table::is_window(rkey.0) {
-            let mw = self.device.mws.get(index, &guard).ok_or(AccessError)?;
+            let mw = self.objects.mws.get(index, &guard).ok_or(AccessError)?;
             return mw.flush((self.pd, self.qp), rkey.0, extent, placement);
         }
-        if let Some(mr) = self.device.mrs.get(index, &guard) {
+        if let Some(mr) = self.objects.mrs.get(index, &guard) {
             return Mr::flush(&mr.into(), self.pd, rkey.0, extent, placement);
         }
-        let mr = self.device.fast_mrs.get(index, &guard).ok_or(AccessError)?;
+        let mr = self
+            .objects
+            .fast_mrs
+            .get(index, &guard)
+            .ok_or(AccessError)?;
         mr.flush(self.pd, rkey.0, extent, placement)?;
         Ok(None)
     }
@@ -150,7 +154,7 @@ impl Common<'_> {
     }
 
     fn raise(&mut self, event: AsyncEvent) {
-        self.findings.events.add(event);
+        self.deferred.events.add(event);
     }
 
     fn push(&mut self, completion: &Completion) {
@@ -160,8 +164,8 @@ impl Common<'_> {
         } else {
             None
         };
-        self.findings.completed = true;
-        self.findings
+        self.deferred.completed = true;
+        self.deferred
             .notice
             .merge(self.cq.push(completion, arrival));
     }
@@ -187,7 +191,7 @@ impl Common<'_> {
         let placed = self
             .incoming_at(from)
             .and_then(|incoming| to.scatter(at, from.len, incoming));
-        placed.map_err(|miss| self.findings.faults.sort(miss))
+        placed.map_err(|miss| self.deferred.faults.sort(miss))
     }
 
     /// Likewise to a receive: nobody knows how much of that will be used.
@@ -195,7 +199,7 @@ impl Common<'_> {
         let placed = self
             .incoming_at(from)
             .and_then(|incoming| to.scatter(at, from.len, incoming));
-        placed.map_err(|miss| self.findings.faults.sort(miss.without_ahead()))
+        placed.map_err(|miss| self.deferred.faults.sort(miss.without_ahead()))
     }
 
     /// Finds the `len` bytes at `iova` that `key` opens for `rights` to objects of `pd`, and holds
@@ -210,10 +214,10 @@ impl Common<'_> {
     ) -> Result<Segment, AccessError> {
         let guard = rcu::read_lock();
         let index = table::index_of(key);
-        if let Some(mr) = self.device.mrs.get(index, &guard) {
+        if let Some(mr) = self.objects.mrs.get(index, &guard) {
             return Mr::segment(&mr.into(), pd, key, rights, iova, len);
         }
-        let mr = self.device.fast_mrs.get(index, &guard);
+        let mr = self.objects.fast_mrs.get(index, &guard);
         FastMr::segment(&mr.ok_or(AccessError)?.into(), pd, key, rights, iova, len)
     }
 
@@ -222,7 +226,7 @@ impl Common<'_> {
     fn handle(&self, number: u32) -> Result<Arc<Ah>, Unresolved> {
         let bad = Unresolved::Bad(Status::LocalQpOperation);
         let guard = rcu::read_lock();
-        let found = self.device.ahs.get(number, &guard);
+        let found = self.objects.ahs.get(number, &guard);
         match found.filter(|ah| ah.is_of(self.pd)) {
             Some(ah) => Ok(ah.into()),
             None => Err(bad),
@@ -241,17 +245,17 @@ impl Common<'_> {
             return self.segment(self.pd, key, rights, iova, len);
         }
         let guard = rcu::read_lock();
-        let mw = self.device.mws.get(table::index_of(key), &guard);
+        let mw = self.objects.mws.get(table::index_of(key), &guard);
         let mw = Arc::from(mw.ok_or(AccessError)?);
         Mw::segment(&mw, (self.pd, self.qp), key, rights, iova, len)
     }
 
     fn bind(&self, bind: &Bind) -> Result<(), Refused> {
         let guard = rcu::read_lock();
-        let mw = self.device.mws.get(table::index_of(bind.window.0), &guard);
+        let mw = self.objects.mws.get(table::index_of(bind.window.0), &guard);
         let mw = mw.ok_or(Refused)?;
         let mr = if bind.length > 0 {
-            let mr = self.device.mrs.get(table::index_of(bind.lkey.0), &guard);
+            let mr = self.objects.mrs.get(table::index_of(bind.lkey.0), &guard);
             Some(Arc::from(mr.ok_or(Refused)?))
         } else {
             None
@@ -265,17 +269,17 @@ impl Common<'_> {
     fn invalidate(&self, rkey: Rkey) -> Result<(), Refused> {
         let guard = rcu::read_lock();
         let index = table::index_of(rkey.0);
-        if let Some(mw) = self.device.mws.get(index, &guard) {
+        if let Some(mw) = self.objects.mws.get(index, &guard) {
             return mw.invalidate(self.pd, self.qp, rkey.0);
         }
-        let mr = self.device.fast_mrs.get(index, &guard);
+        let mr = self.objects.fast_mrs.get(index, &guard);
         mr.ok_or(Refused)?.invalidate(self.pd, rkey.0)
     }
 
     fn register(&self, register: &Register) -> Result<(), Refused> {
         let guard = rcu::read_lock();
         let index = table::index_of(register.key.0);
-        let mr = self.device.fast_mrs.get(index, &guard);
+        let mr = self.objects.fast_mrs.get(index, &guard);
         mr.ok_or(Refused)?.register(self.pd, register)
     }
 
@@ -293,7 +297,7 @@ impl Common<'_> {
         if self.owner != Poster::Kernel || sge.lkey != LOCAL_DMA_LKEY {
             return Err(AccessError);
         }
-        Mr::kernel_segment(&self.device.kernel_memory, sge.addr, sge.length)
+        Mr::kernel_segment(&self.objects.kernel_memory, sge.addr, sge.length)
     }
 
     /// Resolves the SGEs of a work request of `pd` whose memory is used with `rights`.
@@ -392,16 +396,16 @@ pub(crate) struct SendSide<'a> {
 
 /// What became of a work request that was copied; `None` leaves it where it is until there is
 /// memory for it.
-fn settle<R>(findings: &mut Findings, wr_id: u64, resolved: Result<R, Unresolved>) -> Taken<R> {
+fn settle<R>(deferred: &mut Deferred, wr_id: u64, resolved: Result<R, Unresolved>) -> Taken<R> {
     match resolved {
         Ok(request) => Some(Ok(request)),
         Err(Unresolved::Bad(status)) => Some(Err(BadRequest { wr_id, status })),
         Err(Unresolved::NoMemory) => {
-            findings.starved = true;
+            deferred.starved = true;
             None
         }
         Err(Unresolved::Unknown) => {
-            findings.waits_for_address = true;
+            deferred.waits_for_address = true;
             None
         }
     }
@@ -456,7 +460,7 @@ impl Posted<'_, '_> {
                 address,
             })
         });
-        settle(self.common.findings, wqe.wr_id, request)
+        settle(self.common.deferred, wqe.wr_id, request)
     }
 
     fn take(mut self) -> Taken<SendRequest<Payload>> {
@@ -476,7 +480,7 @@ impl Posted<'_, '_> {
             length: wqe.length,
             payload,
         });
-        settle(self.common.findings, wqe.wr_id, request)
+        settle(self.common.deferred, wqe.wr_id, request)
     }
 }
 
@@ -538,7 +542,7 @@ impl SendHost for SendSide<'_> {
 
     fn put_original(&mut self, to: &Payload, original: u64) -> Result<(), Fault> {
         let placed = to.put_original(original);
-        placed.map_err(|miss| self.common.findings.faults.sort(miss))
+        placed.map_err(|miss| self.common.deferred.faults.sort(miss))
     }
 
     // Rules: MWN-14
@@ -635,7 +639,7 @@ impl Common<'_> {
             length: wqe.length,
             payload,
         });
-        settle(self.findings, wqe.wr_id, request)
+        settle(self.deferred, wqe.wr_id, request)
     }
 }
 
@@ -673,7 +677,7 @@ impl RecvHost for RecvSide<'_> {
                 // Rules: SRQ-4
                 let (taken, is_low) =
                     srq.take(|slot, max_sge| common.receive(srq.pd, slot, max_sge, spare));
-                common.findings.srq_is_low |= is_low;
+                common.deferred.srq_is_low |= is_low;
                 taken
             }
         }
@@ -724,7 +728,7 @@ impl RecvHost for RecvSide<'_> {
             .common
             .incoming_at(from)
             .and_then(|incoming| to.place_atomically(incoming));
-        placed.map_err(|miss| self.common.findings.faults.sort(miss))
+        placed.map_err(|miss| self.common.deferred.faults.sort(miss))
     }
 
     fn flush(
@@ -736,14 +740,14 @@ impl RecvHost for RecvSide<'_> {
         let unwritten = self.common.unwritten(rkey, extent, placement)?;
         // Rules: MPE-15
         if let Some(unwritten) = unwritten {
-            self.common.findings.faults.write_back(unwritten)?;
+            self.common.deferred.faults.write_back(unwritten)?;
         }
         Ok(())
     }
 
     fn atomic(&mut self, to: &Segment, op: AtomicOp) -> Result<u64, Fault> {
         let done = to.atomic(op);
-        done.map_err(|miss| self.common.findings.faults.sort(miss))
+        done.map_err(|miss| self.common.deferred.faults.sort(miss))
     }
 }
 
@@ -757,6 +761,6 @@ impl DatagramRecvHost for RecvSide<'_> {
             IpHeader::V4(ip) => *grh.last_chunk_mut().ok_or(Fault::Gone)? = *ip,
         }
         let placed = to.put_first(&grh);
-        placed.map_err(|miss| self.common.findings.faults.sort(miss.without_ahead()))
+        placed.map_err(|miss| self.common.deferred.faults.sort(miss.without_ahead()))
     }
 }

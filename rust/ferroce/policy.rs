@@ -1,9 +1,203 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How work is best done: guesses, from which nothing but speed depends.
+//! How work is best done: where, when, and how much of it at a time.
 //!
-//! They are functions of what was seen, and do nothing. They know of no queue pair and no kernel, so that
-//! they are tested on a host, by the crate `wake`.
+//! All of it is guesses, from which nothing but speed depends; what must not go wrong is in
+//! [`crate::wake`]. These are functions of what was seen, and do nothing. They know of no queue pair and
+//! no kernel, so that they are tested on a host, by the crate `wake`. `C` is a CPU.
+
+use core::mem;
+
+use crate::wake::Came;
+
+/// Where work is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Placement<C> {
+    /// In the context that asks.
+    Here,
+    /// By a work item on that CPU.
+    On(C),
+    /// By a work item on a CPU that the scheduler chooses: it knows idle ones.
+    Unbound,
+    /// By the timer, after so many nanoseconds.
+    After(u64),
+}
+
+/// What is known of a stream that is to be sent beside its poster.
+#[derive(Clone, Copy)]
+pub(crate) struct StreamHints<C> {
+    /// A CPU that may be given work.
+    pub(crate) other: Option<C>,
+    /// The scheduler had the work item run on the poster's CPU: it has no idle one.
+    pub(crate) is_crowded: bool,
+    /// So many doorbells rang since one sent what was posted that another one is to do so.
+    pub(crate) is_batch_full: bool,
+}
+
+/// Doorbells of a stream after which what was posted is sent, where there is one CPU.
+pub(crate) const BATCH: u32 = 32;
+
+/// How long a stream of requests waits for more of them, where there is one CPU.
+const SOON_NS: u64 = 100_000;
+
+impl<C> StreamHints<C> {
+    /// Returns where the stream is sent. On the only CPU the scheduler would have a work item preempt the
+    /// poster for each request.
+    pub(crate) fn place(self) -> Placement<C> {
+        match self.other {
+            None if self.is_batch_full => Placement::Here,
+            None => Placement::After(SOON_NS),
+            Some(cpu) if self.is_crowded => Placement::On(cpu),
+            Some(_) => Placement::Unbound,
+        }
+    }
+}
+
+/// A packet of so many bytes costs more to handle than to pass on to another CPU.
+pub(crate) const LARGE: u32 = 1024;
+
+/// Bytes that one run sends at least for it to be much: more than a message that somebody waits for.
+pub(crate) const MUCH: u64 = 6 << 10;
+
+/// How many packets may be put aside in the backlogs of all queue pairs until the CPU that brings more has
+/// to handle them. With many queue pairs one CPU would run far ahead of the other otherwise, and use memory
+/// that is in no cache.
+pub(crate) const MOST_ASIDE: usize = 512;
+
+/// How long a CPU that has sent much is taken for one that goes on.
+const RECENT_NS: u64 = 1_000_000;
+
+/// How long frames that count as received may still be in the queues of the CPU that has sent them. One of a
+/// virtual machine stands still for a while where others want the CPU that it runs on, too.
+pub(crate) const SLOW_NS: u64 = 10_000_000;
+
+/// Returns true if a CPU that has sent much at `at` is one that goes on sending.
+pub(crate) fn is_sending(at: u64, now: u64) -> bool {
+    now.saturating_sub(at) < RECENT_NS
+}
+
+/// A time in units of 1024 ns, as far as 32 bits go: 73 minutes.
+#[derive(Clone, Copy)]
+pub(crate) struct Stamp(pub(crate) u32);
+
+impl Stamp {
+    const SHIFT: u32 = 10;
+
+    /// Makes the stamp of a time.
+    ///
+    /// CAST: What is lost is above 73 minutes.
+    pub(crate) fn new(ns: u64) -> Self {
+        Self(ns.wrapping_shr(Self::SHIFT) as u32)
+    }
+
+    /// Returns true if it is less than `ns` before `now`. Now and then that is so of an old one, too.
+    #[inline]
+    fn is_within(self, now: u64, ns: u64) -> bool {
+        Self::new(now).0.wrapping_sub(self.0) < Self::new(ns).0
+    }
+}
+
+/// What comes of it if packets overtake each other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Overtaking {
+    /// The message is lost, or the request that they belong to: its refusal arrives before the responses in
+    /// front of it.
+    Loses,
+    /// The peer asks for them once more.
+    Costs,
+}
+
+/// When one half of a queue pair has sent last.
+#[derive(Clone, Copy)]
+pub(crate) struct Sent {
+    /// When it was anything.
+    pub(crate) at: Stamp,
+    /// When it was much.
+    pub(crate) much_at: Stamp,
+}
+
+impl Sent {
+    /// Returns true if what another CPU sends may overtake that, of which `in_flight` frames were not
+    /// received yet. A train counts as received when its receiver begins with it, so much sent just now
+    /// counts as in flight for a time. Where overtaking costs little, there is an end to that: the frames
+    /// may be others than those that this half has sent, and the CPU may stand still.
+    #[inline]
+    pub(crate) fn may_be_overtaken(
+        self,
+        overtaking: Overtaking,
+        in_flight: u32,
+        now: impl FnOnce() -> u64,
+    ) -> bool {
+        match overtaking {
+            Overtaking::Loses => in_flight > 0 || self.much_at.is_within(now(), SLOW_NS),
+            Overtaking::Costs => {
+                let now = now();
+                self.much_at.is_within(now, RECENT_NS)
+                    || (in_flight > 0 && self.at.is_within(now, SLOW_NS))
+            }
+        }
+    }
+}
+
+/// How much one run of a half sends at most.
+///
+/// Nobody else can use the half meanwhile, and the network begins with a run's packets after it.
+pub(crate) struct Budget {
+    packets: u32,
+    bytes: u32,
+    most: u32,
+}
+
+impl Budget {
+    const PACKETS: u32 = 64;
+    /// Two trains. Where another CPU handles them, it is interrupted for each run, and interrupts in return.
+    const BYTES: u32 = 124 << 10;
+    /// Likewise to a queue pair of the same device: the other end has one thing to wait for, and begins
+    /// earlier.
+    const OWN_BYTES: u32 = 60 << 10;
+    /// Bytes that a run may have in any case, if others want the CPU. With twice as many a latency beside a
+    /// stream is that of rdma_rxe; with half as many the stream loses more than others gain.
+    const SHORT_BYTES: u32 = 32 << 10;
+
+    /// Makes that of a run; `is_own` says that its packets enter no network.
+    pub(crate) fn new(is_own: bool) -> Self {
+        Self {
+            packets: 0,
+            bytes: 0,
+            most: if is_own { Self::OWN_BYTES } else { Self::BYTES },
+        }
+    }
+
+    /// Returns true if nothing was sent.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.packets == 0
+    }
+
+    /// Returns true if the run is over. `is_cpu_wanted` says whether others want the CPU.
+    #[inline]
+    pub(crate) fn is_spent(&self, is_cpu_wanted: impl FnOnce() -> bool) -> bool {
+        self.packets >= Self::PACKETS
+            || self.bytes >= self.most
+            || (self.bytes >= Self::SHORT_BYTES && is_cpu_wanted())
+    }
+
+    /// Counts a packet.
+    #[inline]
+    pub(crate) fn spend(&mut self, bytes: u32) {
+        self.packets = self.packets.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+}
+
+/// Packets of a backlog that one run handles at most; and in any case, if others want the CPU.
+const BACKLOG_PACKETS: u32 = 64;
+const LEAST_PACKETS: u32 = 8;
+
+/// Returns true if a run is over that has handled so many packets of a backlog.
+#[inline]
+pub(crate) fn is_backlog_run_over(handled: u32, is_cpu_wanted: impl FnOnce() -> bool) -> bool {
+    handled >= BACKLOG_PACKETS || (handled >= LEAST_PACKETS && is_cpu_wanted())
+}
 
 /// How a doorbell is served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -160,5 +354,52 @@ impl Depth {
             is_probing: false,
             left: 1 << backoff,
         }
+    }
+}
+
+/// Requests in a row that are taken to come alone before it is looked at again.
+const TRUST: u8 = 16;
+
+/// Tells whether the peer's requests come alone, each when the one before was answered.
+///
+/// One that does is answered at once, which spares it a softirq of its own; those that come together
+/// are answered together after the last of them. Only an answer that is given then shows which of it
+/// is so. So that is done now and then in any case, the more seldom the more often there was one.
+///
+/// It is a guess, from which nothing but speed depends; but after each [`Came::First`] somebody has
+/// to call [`end`](Self::end).
+#[derive(Default)]
+pub(crate) struct Arrivals {
+    /// Requests that wait for the answer which is given after the last of them, or many.
+    waiting: u8,
+    /// How many are taken to come alone after that.
+    trust: u8,
+    /// Those that are left of them.
+    left: u8,
+}
+
+impl Arrivals {
+    /// There was a request to answer.
+    #[inline]
+    pub(crate) fn note(&mut self) -> Came {
+        if let Some(left) = self.left.checked_sub(1) {
+            self.left = left;
+            return Came::Alone;
+        }
+        self.waiting = self.waiting.saturating_add(1);
+        match self.waiting {
+            1 => Came::First,
+            _ => Came::Behind,
+        }
+    }
+
+    /// Those that came together are answered.
+    pub(crate) fn end(&mut self) {
+        self.trust = match mem::take(&mut self.waiting) {
+            0 => return,
+            1 => self.trust.saturating_mul(2).clamp(1, TRUST),
+            _ => 0,
+        };
+        self.left = self.trust;
     }
 }

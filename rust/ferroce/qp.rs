@@ -16,43 +16,63 @@ use rdma::timer::{impl_has_timer, Timer};
 use rdma::upcall::QpUpcall;
 use rdma::work::Queue;
 use roce::abi::Poster;
+use roce::host::Flush;
 use roce::num::{Bundle, Mtu, Pkey, Qpn};
 use roce::qp::State;
 
+use crate::backlog::Backlog;
 use crate::context::Context;
 use crate::cq::Cq;
-use crate::device::Device;
-use crate::host::{Common, Events, Findings, RecvQueue, RecvSide, SendQueue, SendSide};
-use crate::inbox::{Inbox, LastSent};
+use crate::host::{Common, Deferred, Events, RecvQueue, RecvSide, SendQueue, SendSide};
 use crate::memory::Incoming;
 use crate::paging::Waiting;
+use crate::policy::{Arrivals, Overtaking};
 use crate::service::{RecvService, SendService, Service};
 use crate::settings::Settings;
 use crate::srq::Srq;
 use crate::stats::Stats;
-use crate::stream::{Arrivals, Stream};
+use crate::steering::LastSent;
+use crate::stream::Stream;
 use crate::sweep::Sweeps;
 use crate::table::{PdId, QpId};
 use crate::turn::Turn;
+use crate::wake;
 
-/// Names of a queue pair's work items.
+mod shared;
+
+pub(crate) use self::shared::Shared;
+
+/// How a run of a half ended.
+pub(crate) type Run = wake::Run<CpuId>;
+
+impl From<Flush> for Run {
+    fn from(flush: Flush) -> Self {
+        match flush {
+            Flush::Done => Self::Idle,
+            Flush::More => Self::More,
+        }
+    }
+}
+
+/// Names of a queue pair's work items. [`RUN`](work::RUN) is queued where it is best done, on one of four
+/// queues, so that it takes [turns](Qp::turn); each other one has one queue.
 pub(crate) mod work {
-    /// Goes on with sending and flushing, in process context.
+    /// Goes on with all that was left to process context.
     pub(crate) const RUN: u64 = 0;
-    /// Sends the replies that a batch of packets left owed.
+    /// Sends replies, in a softirq.
     pub(crate) const REPLY: u64 = 1;
-    /// Sends what the kernel has posted with interrupts disabled, in a softirq.
-    pub(crate) const DOORBELL: u64 = 2;
-    /// Raises events for an owner in the kernel.
+    /// Sends requests, in a softirq.
+    pub(crate) const SEND: u64 = 2;
+    /// Raises events for an owner in the kernel, in process context.
     pub(crate) const EVENT: u64 = 3;
-    /// Faults in what the send half waits for, and has it go on.
+    /// Faults in what the send half waits for, and has it go on, in process context.
     pub(crate) const FAULT_SEND: u64 = 4;
     /// Likewise for the receive half.
     pub(crate) const FAULT_RECV: u64 = 5;
     /// Handles packets that another CPU has put aside, in a softirq.
-    pub(crate) const INBOX: u64 = 6;
+    pub(crate) const BACKLOG: u64 = 6;
     /// Handles responses from its own device, in a softirq.
-    pub(crate) const ANSWERS: u64 = 7;
+    pub(crate) const RESPONSES: u64 = 7;
 }
 
 /// The two ends of a connection, as GIDs.
@@ -95,7 +115,7 @@ pub(crate) struct SendHalf {
     pub(crate) service: SendService,
     pub(crate) send: SendQueue,
     /// A work item will go on sending, and nobody else may, so that packets stay in order.
-    pub(crate) deferred: bool,
+    pub(crate) is_handed_over: bool,
     /// What waits for memory that is paged in.
     pub(crate) waiting: Waiting,
     /// The way to the peer, of a connection.
@@ -134,7 +154,7 @@ impl RecvHalf {
 
 /// What never changes in a queue pair's life.
 pub(crate) struct Fixed {
-    pub(crate) device: Arc<Device>,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) gids: Gids,
     pub(crate) id: QpId,
     pub(crate) qpn: Qpn,
@@ -169,7 +189,7 @@ pub(crate) struct Qp {
     pub(crate) last_replied: LastSent,
     pub(crate) stream: Stream,
     /// More requests could be under way if there were room for them.
-    pub(crate) is_narrow: Atomic<bool>,
+    is_narrow: Atomic<bool>,
     /// The number of the queue pair of the same device that it is connected to; 0 if there is none.
     own_peer: Atomic<u32>,
     /// Whose turn it is to run the work item that several work queues have.
@@ -179,10 +199,10 @@ pub(crate) struct Qp {
     #[pin]
     pub(crate) recv: BhSpinLock<RecvHalf>,
     #[pin]
-    pub(crate) inbox: Inbox,
+    pub(crate) backlog: Backlog,
     /// Responses from its own device: requests need not wait behind them.
     #[pin]
-    pub(crate) answers: Inbox,
+    pub(crate) responses: Backlog,
     #[pin]
     pub(crate) settings: Mutex<Settings>,
     #[pin]
@@ -192,7 +212,7 @@ pub(crate) struct Qp {
     #[pin]
     reply: Work<Self, { work::REPLY }>,
     #[pin]
-    doorbell: Work<Self, { work::DOORBELL }>,
+    send_work: Work<Self, { work::SEND }>,
     /// What the work item is to raise.
     events: Atomic<u32>,
     #[pin]
@@ -202,20 +222,20 @@ pub(crate) struct Qp {
     #[pin]
     fault_recv: Work<Self, { work::FAULT_RECV }>,
     #[pin]
-    take_in: Work<Self, { work::INBOX }>,
+    handle_backlog: Work<Self, { work::BACKLOG }>,
     #[pin]
-    take_answers: Work<Self, { work::ANSWERS }>,
+    handle_responses: Work<Self, { work::RESPONSES }>,
 }
 
 impl_has_work! {
     impl HasWork<Self, { work::RUN }> for Qp { self.run }
     impl HasWork<Self, { work::REPLY }> for Qp { self.reply }
-    impl HasWork<Self, { work::DOORBELL }> for Qp { self.doorbell }
+    impl HasWork<Self, { work::SEND }> for Qp { self.send_work }
     impl HasWork<Self, { work::EVENT }> for Qp { self.event }
     impl HasWork<Self, { work::FAULT_SEND }> for Qp { self.fault_send }
     impl HasWork<Self, { work::FAULT_RECV }> for Qp { self.fault_recv }
-    impl HasWork<Self, { work::INBOX }> for Qp { self.take_in }
-    impl HasWork<Self, { work::ANSWERS }> for Qp { self.take_answers }
+    impl HasWork<Self, { work::BACKLOG }> for Qp { self.handle_backlog }
+    impl HasWork<Self, { work::RESPONSES }> for Qp { self.handle_responses }
 }
 
 impl_has_timer! {
@@ -242,19 +262,19 @@ impl Qp {
             turn: Turn::new(),
             send <- rdma::new_bh_spinlock!(send, "ferroce::Qp::send"),
             recv <- rdma::new_bh_spinlock!(recv, "ferroce::Qp::recv"),
-            inbox <- Inbox::new(),
-            answers <- Inbox::new(),
+            backlog <- Backlog::new(),
+            responses <- Backlog::new(),
             settings <- new_mutex!(settings, "ferroce::Qp::settings"),
             timer <- Timer::new(),
             run <- new_work!("ferroce::Qp::run"),
             reply <- new_work!("ferroce::Qp::reply"),
-            doorbell <- new_work!("ferroce::Qp::doorbell"),
+            send_work <- new_work!("ferroce::Qp::send_work"),
             events: Atomic::new(0),
             event <- new_work!("ferroce::Qp::event"),
             fault_send <- new_work!("ferroce::Qp::fault_send"),
             fault_recv <- new_work!("ferroce::Qp::fault_recv"),
-            take_in <- new_work!("ferroce::Qp::take_in"),
-            take_answers <- new_work!("ferroce::Qp::take_answers"),
+            handle_backlog <- new_work!("ferroce::Qp::handle_backlog"),
+            handle_responses <- new_work!("ferroce::Qp::handle_responses"),
         })
     }
 
@@ -334,7 +354,7 @@ impl Qp {
     pub(crate) fn paging(&self) -> &Queue {
         let own = self.owner().and_then(Context::paging);
         // A region that one can wait for has come with a queue, and the kernel has none.
-        own.unwrap_or(&self.fixed.device.queues.runs)
+        own.unwrap_or(&self.shared().queues.unbound)
     }
 
     /// Whether its owner sleeps until there is something to poll, and so has a CPU for itself no more
@@ -344,33 +364,50 @@ impl Qp {
         self.fixed.recv_cq.has_sleeper() || self.fixed.send_cq.has_sleeper()
     }
 
-    /// The CPU whose requests may be overtaken by what this one sends now.
+    /// Returns the CPU whose requests may be overtaken by what this one sends now.
     #[inline]
     pub(crate) fn requests_ahead(&self) -> Option<CpuId> {
-        if self.own_peer().is_some() {
-            return None; // Its packets enter no network.
-        }
-        let in_flight = self.fixed.credit.in_flight();
-        if self.fixed.service.needs_order() {
-            return self.last_sent.ahead(in_flight);
-        }
-        // The peer asks for what is overtaken once more.
-        self.last_sent.had_better(in_flight)
+        let overtaking = match self.fixed.service.needs_order() {
+            true => Overtaking::Loses,
+            false => Overtaking::Costs,
+        };
+        self.sent_ahead(overtaking, self.fixed.credit.in_flight())
     }
 
     /// Likewise, of a stream, whose work item moves seldom.
     #[inline]
     pub(crate) fn stream_ahead(&self) -> Option<CpuId> {
+        self.sent_ahead(Overtaking::Costs, 0)
+    }
+
+    fn sent_ahead(&self, overtaking: Overtaking, in_flight: u32) -> Option<CpuId> {
         if self.own_peer().is_some() {
-            return None;
+            return None; // Its packets enter no network.
         }
-        self.last_sent.had_better(0)
+        self.last_sent.ahead(overtaking, in_flight)
     }
 
     /// Likewise, of replies.
     #[inline]
     pub(crate) fn replies_ahead(&self) -> Option<CpuId> {
-        self.last_replied.ahead(self.fixed.credit.in_flight())
+        let in_flight = self.fixed.credit.in_flight();
+        self.last_replied.ahead(Overtaking::Loses, in_flight)
+    }
+
+    /// Returns what the queue pairs of its device share.
+    #[inline]
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.fixed.shared
+    }
+
+    /// Returns true if more requests could be under way if there were room for them.
+    pub(crate) fn is_narrow(&self) -> bool {
+        self.is_narrow.read_once()
+    }
+
+    /// Notes whether that is so.
+    pub(crate) fn set_narrow(&self, is_narrow: bool) {
+        self.is_narrow.write_once(is_narrow);
     }
 
     /// The partition that packets must be of. There is one, at index 0 of the table.
@@ -390,11 +427,11 @@ impl Qp {
         &self,
         half: &mut SendHalf,
         incoming: Option<Incoming<'_>>,
-        findings: &mut Findings,
+        deferred: &mut Deferred,
         f: impl FnOnce(&mut SendService, &mut SendSide<'_>, Option<&mut Route>) -> R,
     ) -> R {
         let mut host = SendSide {
-            common: self.common(&self.fixed.send_cq, &half.stats, incoming, findings),
+            common: self.common(&self.fixed.send_cq, &half.stats, incoming, deferred),
             send: &mut half.send,
             stream: &self.stream,
         };
@@ -406,11 +443,11 @@ impl Qp {
         &self,
         half: &mut RecvHalf,
         incoming: Option<Incoming<'_>>,
-        findings: &mut Findings,
+        deferred: &mut Deferred,
         f: impl FnOnce(&mut RecvService, &mut RecvSide<'_>, Option<&mut Route>) -> R,
     ) -> R {
         let mut host = RecvSide {
-            common: self.common(&self.fixed.recv_cq, &half.stats, incoming, findings),
+            common: self.common(&self.fixed.recv_cq, &half.stats, incoming, deferred),
             recv: &mut half.recv,
         };
         f(&mut half.service, &mut host, half.route.as_mut())
@@ -421,10 +458,10 @@ impl Qp {
         cq: &'a Cq,
         stats: &'a Stats,
         incoming: Option<Incoming<'a>>,
-        findings: &'a mut Findings,
+        deferred: &'a mut Deferred,
     ) -> Common<'a> {
         Common {
-            device: &self.fixed.device,
+            objects: &self.fixed.shared.objects,
             gids: &self.fixed.gids,
             pd: self.fixed.pd,
             qp: self.fixed.id,
@@ -433,7 +470,7 @@ impl Qp {
             cq,
             stats,
             incoming,
-            findings,
+            deferred,
         }
     }
 }

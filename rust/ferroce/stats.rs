@@ -151,6 +151,12 @@ impl Stats {
         self.0.add(counter as usize, count);
     }
 
+    /// Counts a packet of so many bytes that is a queue pair's.
+    pub(crate) fn count_received(&self, bytes: u32) {
+        self.count(Counter::ReceivedPackets);
+        self.add(Counter::ReceivedBytes, u64::from(bytes));
+    }
+
     /// Adds all that was counted by `other`.
     pub(crate) fn add_all(&self, other: &Self) {
         for index in 0..NAMES.len() {

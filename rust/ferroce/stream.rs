@@ -8,21 +8,12 @@
 //! all of them, and which runs beside the poster, on another CPU. Which poster it is
 //! [`Depth`] tells.
 
-use core::mem;
-
 use kernel::cpu::CpuId;
 use kernel::sync::atomic::Atomic;
 use rdma::sync::Marked;
 use rdma::work::another_cpu;
 
-use crate::policy::{Depth, Serve};
-use crate::wake::Came;
-
-/// Doorbells of a stream after which what waits is sent, where there is one CPU.
-const BATCH: u32 = 32;
-
-/// Requests in a row that are taken to come alone before it is looked at again.
-const TRUST: u8 = 16;
+use crate::policy::{Depth, Placement, Serve, StreamHints, BATCH};
 
 /// Tells how doorbells are to be served, and where to send if that is beside the poster.
 ///
@@ -40,18 +31,6 @@ pub(crate) struct Stream {
     is_crowded: Atomic<bool>,
     /// Doorbells since one sent what waited, where there is one CPU; fewer than [`BATCH`].
     behind: Atomic<u32>,
-}
-
-/// Where to send what is posted.
-pub(crate) enum Place {
-    /// Where the scheduler likes: it knows idle CPUs.
-    Anywhere,
-    /// On another CPU than that of who posts, idle or not.
-    On(CpuId),
-    /// Here, now: there is no other CPU, and enough waits.
-    Here,
-    /// Here, soon: there is no other CPU.
-    Soon,
 }
 
 impl Stream {
@@ -109,26 +88,24 @@ impl Stream {
         self.depth().is_stream()
     }
 
-    /// Where to send what is posted on this CPU.
-    pub(crate) fn place(&self) -> Place {
+    /// Returns where to send what is posted on this CPU.
+    pub(crate) fn place(&self) -> Placement<CpuId> {
         let here = CpuId::current();
         self.posted_on.write_once(here.as_u32());
-        match another_cpu(here) {
-            None => self.place_alone(),
-            Some(cpu) if self.is_crowded.read_once() => Place::On(cpu),
-            Some(_) => Place::Anywhere,
-        }
+        let other = another_cpu(here);
+        let hints = StreamHints {
+            other,
+            is_crowded: self.is_crowded.read_once(),
+            is_batch_full: other.is_none() && self.is_batch_full(),
+        };
+        hints.place()
     }
 
-    /// Where to, on the only CPU. The scheduler has a work item preempt who posts, for each post.
-    fn place_alone(&self) -> Place {
+    /// Counts a doorbell on the only CPU.
+    fn is_batch_full(&self) -> bool {
         let behind = self.behind.read_once().wrapping_add(1) % BATCH;
         self.behind.write_once(behind);
-        if behind == 0 {
-            Place::Here
-        } else {
-            Place::Soon
-        }
+        behind == 0
     }
 
     /// The work item runs on this CPU.
@@ -147,48 +124,4 @@ fn take(flag: &Atomic<bool>) -> bool {
         flag.write_once(false);
     }
     was_set
-}
-
-/// Tells whether the peer's requests come alone, each when the one before was answered.
-///
-/// One that does is answered at once, which spares it a softirq of its own; those that come together
-/// are answered together after the last of them. Only an answer that is given then shows which of it
-/// is so. So that is done now and then in any case, the more seldom the more often there was one.
-///
-/// It is a guess, from which nothing but speed depends; but after each [`Came::First`] somebody has
-/// to call [`end`](Self::end). Under the receive lock.
-#[derive(Default)]
-pub(crate) struct Arrivals {
-    /// Requests that wait for the answer which is given after the last of them, or many.
-    waiting: u8,
-    /// How many are taken to come alone after that.
-    trust: u8,
-    /// Those that are left of them.
-    left: u8,
-}
-
-impl Arrivals {
-    /// There was a request to answer.
-    #[inline]
-    pub(crate) fn note(&mut self) -> Came {
-        if let Some(left) = self.left.checked_sub(1) {
-            self.left = left;
-            return Came::Alone;
-        }
-        self.waiting = self.waiting.saturating_add(1);
-        match self.waiting {
-            1 => Came::First,
-            _ => Came::Behind,
-        }
-    }
-
-    /// Those that came together are answered.
-    pub(crate) fn end(&mut self) {
-        self.trust = match mem::take(&mut self.waiting) {
-            0 => return,
-            1 => self.trust.saturating_mul(2).clamp(1, TRUST),
-            _ => 0,
-        };
-        self.left = self.trust;
-    }
 }

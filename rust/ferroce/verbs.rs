@@ -21,7 +21,6 @@ use kernel::sync::Arc;
 use rdma::ah::{AhAttr, AhInfo};
 use rdma::device::attr::{DeviceAttr, PortAttr, PortImmutable};
 use rdma::device::Device as IbDevice;
-use rdma::link::{Link, LinkName};
 use rdma::net::NetDevice;
 use rdma::object::{
     Ah as IbAh, Cq as IbCq, Mr as IbMr, Mw as IbMw, Pd as IbPd, Qp as IbQp, Srq as IbSrq,
@@ -41,9 +40,9 @@ use rdma::upcall::{CqUpcall, QpUpcall, SrqUpcall};
 use roce::num::Pkey;
 use roce::pma::MAD_BYTES;
 
+use crate::attach::Attached;
 use crate::context::OpenContext;
 use crate::device::Device;
-use crate::link;
 use crate::stats;
 use crate::table::PdId;
 
@@ -55,7 +54,7 @@ const RDMA_DRIVER_RXE: u32 = 14;
 
 #[vtable]
 impl Operations for Verbs {
-    type Device = link::Attached;
+    type Device = Attached;
     type Ucontext = OpenContext;
     type Pd = PdId;
     type Cq = Arc<crate::cq::Cq>;
@@ -91,11 +90,11 @@ impl Operations for Verbs {
     }
 
     fn get_netdev(device: &IbDevice<Self>, _port: u32) -> Option<ARef<NetDevice>> {
-        device.netdev.get()
+        device.shared.port.netdev().ok()
     }
 
     fn port_counters(device: &IbDevice<Self>, _port: u32, values: &mut [u64]) {
-        device.stats.read(values);
+        device.shared.stats.read(values);
     }
 
     fn process_mad(
@@ -163,11 +162,11 @@ impl Operations for Verbs {
 
     fn attach_mcast(qp: &IbQp<Self>, mgid: [u8; 16]) -> Result {
         let context = qp.pd().and_then(IbPd::ucontext);
-        qp.attach(mgid, context.map(|context| &****context))
+        qp.attach(qp.device(), mgid, context.map(|context| &****context))
     }
 
     fn detach_mcast(qp: &IbQp<Self>, mgid: [u8; 16]) -> Result {
-        qp.detach(mgid)
+        qp.detach(qp.device(), mgid)
     }
 
     fn doorbell(qp: &IbQp<Self>) -> Result {
@@ -283,7 +282,7 @@ impl Operations for Verbs {
     }
 
     fn unbind_counter(qp: &IbQp<Self>) {
-        qp.qp().count_by(&qp.device().stats);
+        qp.qp().count_by(&qp.device().shared.stats);
     }
 
     fn counter_values(counter: &Self::Counter, values: &mut [u64]) {
@@ -304,17 +303,5 @@ impl Operations for Verbs {
 
     fn srq_details(srq: &IbSrq<Self>, details: &mut Details<'_>) -> Result {
         details::srq(srq, details)
-    }
-}
-
-impl Link for Verbs {
-    const TYPE: &'static CStr = c"ferroce";
-
-    fn newlink(name: LinkName<'_>, netdev: &NetDevice) -> Result {
-        link::open(name, netdev)
-    }
-
-    fn dellink(device: &IbDevice<Self>) {
-        device.leave();
     }
 }

@@ -21,12 +21,12 @@ pub(crate) enum Run<C> {
     Elsewhere(C),
 }
 
-/// When to send what is owed for a request.
+/// When to act on what a packet leads to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Answers {
-    /// At once where requests come alone, and otherwise once for all that come together.
-    Each,
-    /// When who handles it says so, once for all that it handles.
+pub(crate) enum Act {
+    /// On each: at once where requests come alone, and otherwise once for all that come together.
+    OnEach,
+    /// When the caller says so, once for all that it handles.
     AfterAll,
 }
 
@@ -41,18 +41,18 @@ pub(crate) enum Came {
     Behind,
 }
 
-/// Who sends, of what may be sent now.
+/// Who sends what may be sent now.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Sender<C> {
-    /// Who asks.
+pub(crate) enum SendBy<C> {
+    /// The context that asks.
     Here,
     /// The work item of process context, on that CPU.
-    Run(C),
-    /// The work item of softirqs that sends, on that CPU.
-    Doorbell(C),
-    /// The work item of process context, beside who asks.
+    Process(C),
+    /// The work item of softirqs, on that CPU.
+    Softirq(C),
+    /// Another context beside the one that asks, see the policy.
     Beside,
-    /// Whoever does so anyway.
+    /// Somebody who does so anyway.
     Nobody,
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn ahead<C: Copy + PartialEq>(
     last.filter(|cpu| *cpu != here && may_be_ahead() && is_online(*cpu))
 }
 
-/// The CPU that is to send while an inbox is open, if that is another one than `here`: who received the
+/// The CPU that is to send while a backlog is open, if that is another one than `here`: who received the
 /// packets, `from`.
 #[inline]
 pub(crate) fn origin<C: Copy + PartialEq>(from: Option<C>, here: C) -> Option<C> {
@@ -84,11 +84,11 @@ pub(crate) fn after_doorbell<C>(
     origin: Option<C>,
     other: impl FnOnce() -> Option<C>,
     is_stream: bool,
-) -> Sender<C> {
+) -> SendBy<C> {
     match origin.or_else(other) {
-        Some(cpu) => Sender::Run(cpu),
-        None if is_stream => Sender::Beside,
-        None => Sender::Here,
+        Some(cpu) => SendBy::Process(cpu),
+        None if is_stream => SendBy::Beside,
+        None => SendBy::Here,
     }
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn after_doorbell<C>(
 pub(crate) struct SendGate<C> {
     /// A work item will go on sending, and nobody else may, so that packets stay in order. It is cleared
     /// by that work item alone.
-    pub(crate) deferred: bool,
+    pub(crate) is_handed_over: bool,
     /// What is to be sent waits for memory.
     pub(crate) stops_sending: bool,
     /// Who asks leaves it to another CPU, and sees to that.
@@ -110,10 +110,10 @@ impl<C: Copy> SendGate<C> {
     /// Returns how the run ends if nothing may be sent in it.
     #[inline]
     pub(crate) fn closed(self) -> Option<Run<C>> {
-        if self.deferred && self.ahead.is_some() {
+        if self.is_handed_over && self.ahead.is_some() {
             return Some(Run::More);
         }
-        if self.deferred || self.stops_sending || self.is_left {
+        if self.is_handed_over || self.stops_sending || self.is_left {
             return Some(Run::Idle);
         }
         self.ahead.map(Run::Elsewhere)
@@ -122,7 +122,7 @@ impl<C: Copy> SendGate<C> {
 
 /// Whether a work item goes on alone after such a run, where packets have to stay in order.
 #[inline]
-pub(crate) fn is_deferred<C>(run: &Run<C>, needs_order: bool) -> bool {
+pub(crate) fn is_handed_over<C>(run: &Run<C>, needs_order: bool) -> bool {
     needs_order && matches!(run, Run::More)
 }
 
@@ -135,13 +135,13 @@ pub(crate) fn after_response<C>(
     run: Run<C>,
     origin: Option<C>,
     has_left: bool,
-    answers: Answers,
-) -> Sender<C> {
+    act: Act,
+) -> SendBy<C> {
     match (run, origin) {
-        _ if !has_left => Sender::Nobody,
-        (Run::Elsewhere(cpu), _) => Sender::Run(cpu),
-        (_, Some(cpu)) if matches!(answers, Answers::Each) => Sender::Doorbell(cpu),
-        _ => Sender::Nobody,
+        _ if !has_left => SendBy::Nobody,
+        (Run::Elsewhere(cpu), _) => SendBy::Process(cpu),
+        (_, Some(cpu)) if matches!(act, Act::OnEach) => SendBy::Softirq(cpu),
+        _ => SendBy::Nobody,
     }
 }
 
@@ -188,38 +188,25 @@ pub(crate) fn after_replies<C>(run: &Run<C>) -> Rest {
     }
 }
 
-/// Where the work item of process context goes on.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Place<C> {
-    /// On the CPU that has sent what must not be overtaken.
-    Ordered(C),
-    /// On the CPU that has sent before.
-    Placed(C),
-    Anywhere,
-}
-
-/// Where it does, for a half that has sent on `last` before.
+/// The CPU on which the work item of process context has to go on, or had better, for a half that has sent on
+/// `last` before; any if none is returned.
 #[inline]
 pub(crate) fn place<C>(
     last: Option<C>,
     needs_order: bool,
     is_stream: impl FnOnce() -> bool,
-) -> Place<C> {
-    match last {
-        Some(cpu) if needs_order => Place::Ordered(cpu),
-        Some(cpu) if is_stream() => Place::Placed(cpu),
-        _ => Place::Anywhere,
-    }
+) -> Option<C> {
+    last.filter(|_| needs_order || is_stream())
 }
 
-/// What becomes of a packet that comes to an inbox.
+/// What becomes of a packet that comes to a backlog.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Put<C> {
     /// It waits behind others, of which a work item knows.
     Behind,
     /// There is no room for it: who brings it handles the oldest.
     Full,
-    /// It opens the inbox for that CPU, which has to be told.
+    /// It opens the backlog for that CPU, which has to be told.
     First(C),
     /// None waits, so it is handled here.
     Here,
@@ -241,7 +228,7 @@ pub(crate) fn put<C>(
     }
 }
 
-/// Who goes on with an inbox.
+/// Who goes on with a backlog.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Further {
     /// It is closed: the next packet has somebody told.

@@ -29,7 +29,10 @@ pub mod explore;
 #[path = "../ferroce/policy.rs"]
 mod policy;
 #[cfg(test)]
-mod posters;
+mod policies {
+    mod guesses;
+    mod posters;
+}
 #[path = "../ferroce/wake.rs"]
-mod rules;
+mod wake;
 pub mod world;

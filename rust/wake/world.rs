@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the driver does with its [`rules`], step by step.
+//! What the driver does with its [`wake`], step by step.
 
-use crate::rules::{
-    self, after_doorbell, after_replies, after_request, after_response, further, is_deferred,
-    place, replies_elsewhere, Answers, Came, Further, Place, Put, Rest, Run, SendGate, Sender,
+use crate::wake::{
+    self, after_doorbell, after_replies, after_request, after_response, further, is_handed_over,
+    place, replies_elsewhere, Act, Came, Further, Put, Rest, Run, SendBy, SendGate,
 };
 
 type Cpu = u8;
@@ -12,7 +12,7 @@ type Cpu = u8;
 /// Requests that may be under way.
 const WINDOW: u8 = 1;
 
-/// Packets of an inbox that are handled at a time.
+/// Packets of a backlog that are handled at a time.
 const INBOX_PACKETS: u8 = 2;
 
 /// What is tried.
@@ -89,7 +89,7 @@ pub enum Memory {
 /// A rule as it was once, or could be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Broken {
-    /// Who handles a response leaves it to the origin of an open inbox to send, and does not say so.
+    /// Who handles a response leaves it to the origin of an open backlog to send, and does not say so.
     LeavesResponses,
     /// Work is left to a CPU that is offline.
     LeavesToOffline,
@@ -97,10 +97,10 @@ pub enum Broken {
     HasNoTurn,
     /// Who finds the turn taken leaves no mark.
     LeavesNoMark,
-    /// An inbox is left without its work item being queued.
-    ForgetsInbox,
+    /// An backlog is left without its work item being queued.
+    ForgetsBacklog,
     /// Who finds a half deferred does not have the work item go on.
-    ForgetsDeferred,
+    ForgetsHandover,
     /// A half that waits for memory has no work item queued for that.
     ForgetsFaults,
     /// That memory is gone is told to nobody where another CPU is to send.
@@ -114,8 +114,8 @@ pub enum Broken {
 pub enum Item {
     Run,
     Reply,
-    Doorbell,
-    Inbox,
+    Send,
+    Backlog,
     FaultSend,
     FaultRecv,
 }
@@ -123,8 +123,8 @@ pub enum Item {
 const ITEMS: [Item; 6] = [
     Item::Run,
     Item::Reply,
-    Item::Doorbell,
-    Item::Inbox,
+    Item::Send,
+    Item::Backlog,
     Item::FaultSend,
     Item::FaultRecv,
 ];
@@ -132,17 +132,17 @@ const ITEMS: [Item; 6] = [
 /// Work queues.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Queue {
-    Runs,
-    Streams,
-    Placed,
-    Ordered,
-    Replies,
+    Unbound,
+    UnboundHigh,
+    Bound,
+    BoundHigh,
+    Softirq,
     Faults,
 }
 
 impl Queue {
     fn is_bound(self) -> bool {
-        matches!(self, Self::Placed | Self::Ordered | Self::Replies)
+        matches!(self, Self::Bound | Self::BoundHigh | Self::Softirq)
     }
 }
 
@@ -206,11 +206,11 @@ pub enum Op {
     Steer(Kind),
     Put(Kind, Option<Cpu>),
     MakeRoom,
-    /// Of an inbox, with its lock `turn`.
+    /// Of a backlog, with its lock `turn`.
     Unlock,
-    InboxBegin,
-    InboxNext(Batch),
-    InboxEnd(Batch, bool),
+    BacklogBegin,
+    BacklogNext(Batch),
+    BacklogEnd(Batch, bool),
     Further(bool),
     FaultSendSee,
     FaultRecvLook,
@@ -220,7 +220,7 @@ pub enum Op {
     },
 }
 
-/// Packets of an inbox that are handled together.
+/// Packets of a backlog that are handled together.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Batch {
     origin: Option<Cpu>,
@@ -247,7 +247,7 @@ struct Work {
 
 impl Default for Queue {
     fn default() -> Self {
-        Self::Runs
+        Self::Unbound
     }
 }
 
@@ -278,7 +278,7 @@ pub struct State {
     lost: u8,
     again: u8,
     is_blocked: bool,
-    deferred: bool,
+    is_handed_over: bool,
     send_stops: bool,
     held_responses: u8,
     last_sent: Option<Cpu>,
@@ -296,7 +296,7 @@ pub struct State {
     wanted: bool,
     armed: bool,
     turn: Turn,
-    // The inbox.
+    // The backlog.
     is_open: bool,
     is_left: bool,
     from: Option<Cpu>,
@@ -384,7 +384,7 @@ impl State {
             lost: 0,
             again: 0,
             is_blocked: scenario.is_busy,
-            deferred: false,
+            is_handed_over: false,
             send_stops: false,
             held_responses: 0,
             last_sent: scenario.is_busy.then_some(0),
@@ -434,7 +434,7 @@ impl State {
                 self.waiting > 0,
                 "requests that wait to be answered together",
             ),
-            (self.deferred, "a deferred half"),
+            (self.is_handed_over, "a half that was handed over"),
             (
                 self.send_stops || self.held_responses > 0,
                 "a send half that waits for memory",
@@ -443,9 +443,9 @@ impl State {
                 self.recv_stops || self.held_requests > 0,
                 "a receive half that waits for memory",
             ),
-            (!self.packets.is_empty(), "packets in the inbox"),
-            (self.is_open, "an open inbox"),
-            (self.is_left, "an inbox that was left"),
+            (!self.packets.is_empty(), "packets in the backlog"),
+            (self.is_open, "an open backlog"),
+            (self.is_left, "a backlog that was left"),
         ];
         let left = left.iter().find(|(is_left, _)| *is_left)?;
         Some(format!("{} is left", left.1))
@@ -629,7 +629,7 @@ impl State {
             true => self.in_place_of(home),
             false => self.cpus().collect(),
         };
-        let in_softirq = queue == Queue::Replies;
+        let in_softirq = queue == Queue::Softirq;
         let shuns = scenario.faults_elsewhere && queue == Queue::Faults;
         let shunned = self
             .last_replied
@@ -649,8 +649,8 @@ impl State {
             let op = match item {
                 Item::Run => Op::TurnBegin,
                 Item::Reply => Op::Reply(Replier::Item),
-                Item::Doorbell => Op::Send(First::Nothing, None),
-                Item::Inbox => Op::InboxBegin,
+                Item::Send => Op::Send(First::Nothing, None),
+                Item::Backlog => Op::BacklogBegin,
                 Item::FaultSend => Op::FaultSendSee,
                 Item::FaultRecv => Op::FaultRecvLook,
             };
@@ -675,7 +675,7 @@ impl State {
         let Some(&op) = self.contexts[number].ops.last() else {
             return;
         };
-        let takes_lock = matches!(op, Op::MakeRoom | Op::InboxNext(_));
+        let takes_lock = matches!(op, Op::MakeRoom | Op::BacklogNext(_));
         if takes_lock && self.is_locked {
             return;
         }
@@ -762,10 +762,10 @@ struct Step<'a> {
     choices: Choices,
 }
 
-fn answers(is_for_each: bool) -> Answers {
+fn act(is_for_each: bool) -> Act {
     match is_for_each {
-        true => Answers::Each,
-        false => Answers::AfterAll,
+        true => Act::OnEach,
+        false => Act::AfterAll,
     }
 }
 
@@ -816,7 +816,7 @@ impl Step<'_> {
             Op::Reply(replier) => self.run_replies(replier),
             Op::ReplyAt(cpu) => {
                 if self.state.owed > 0 {
-                    self.enqueue(Item::Reply, Queue::Replies, cpu);
+                    self.enqueue(Item::Reply, Queue::Softirq, cpu);
                 }
             }
             Op::TurnBegin => self.begin_turn(),
@@ -836,17 +836,17 @@ impl Step<'_> {
                 }
             }
             Op::Unlock => self.state.is_locked = false,
-            Op::InboxBegin => {
+            Op::BacklogBegin => {
                 let batch = Batch {
                     origin: self.origin(),
                     had_requests: false,
                     had_responses: false,
                     handled: 0,
                 };
-                self.then(&[Op::InboxNext(batch)]);
+                self.then(&[Op::BacklogNext(batch)]);
             }
-            Op::InboxNext(batch) => self.next_of_inbox(batch),
-            Op::InboxEnd(batch, more) => self.end_batch(batch, more),
+            Op::BacklogNext(batch) => self.next_of_inbox(batch),
+            Op::BacklogEnd(batch, more) => self.end_batch(batch, more),
             Op::Further(more) => self.go_further(more),
             Op::FaultSendSee => {
                 let has_failed = see_to(&mut self.state.send_memory, self.state.send_stops);
@@ -888,6 +888,11 @@ impl Step<'_> {
         if work.pending.is_some() {
             return;
         }
+        // The owner may begin to sleep at any time.
+        let queue = match queue {
+            Queue::BoundHigh if self.guess() => Queue::Bound,
+            queue => queue,
+        };
         // As the kernel has it: behind a run that is under way, if that is of the same queue, and of the
         // workers that were given it last.
         let own = self.context.item;
@@ -903,36 +908,35 @@ impl Step<'_> {
         match place(self.state.last_sent, self.scenario.needs_order, || {
             self.scenario.is_stream
         }) {
-            Place::Ordered(cpu) => self.enqueue(Item::Run, Queue::Ordered, cpu),
-            Place::Placed(cpu) => self.enqueue(Item::Run, Queue::Placed, cpu),
-            Place::Anywhere => self.enqueue(Item::Run, Queue::Runs, 0),
+            Some(cpu) => self.enqueue(Item::Run, Queue::BoundHigh, cpu),
+            None => self.enqueue(Item::Run, Queue::UnboundHigh, 0),
         }
     }
 
     fn reply_later(&mut self) {
         let cpu = self.origin().or_else(|| self.replies_ahead());
         let cpu = cpu.unwrap_or(self.cpu());
-        self.enqueue(Item::Reply, Queue::Replies, cpu);
+        self.enqueue(Item::Reply, Queue::Softirq, cpu);
     }
 
     fn run_beside(&mut self) {
         match self.choices.choose(3) {
             0 => self.state.armed = true,
-            1 => self.enqueue(Item::Run, Queue::Streams, 0),
+            1 => self.enqueue(Item::Run, Queue::UnboundHigh, 0),
             _ => {
                 let cpu = self.state.other(self.cpu()).unwrap_or(self.cpu());
-                self.enqueue(Item::Run, Queue::Placed, cpu);
+                self.enqueue(Item::Run, Queue::BoundHigh, cpu);
             }
         }
     }
 
-    fn send_by(&mut self, sender: Sender<Cpu>) {
+    fn send_by(&mut self, sender: SendBy<Cpu>) {
         match sender {
-            Sender::Here => self.then(&[Op::Send(First::Nothing, None)]),
-            Sender::Run(cpu) => self.then(&[Op::Queue(Item::Run, Queue::Placed, cpu)]),
-            Sender::Doorbell(cpu) => self.then(&[Op::Queue(Item::Doorbell, Queue::Replies, cpu)]),
-            Sender::Beside => self.then(&[Op::RunBeside]),
-            Sender::Nobody => {}
+            SendBy::Here => self.then(&[Op::Send(First::Nothing, None)]),
+            SendBy::Process(cpu) => self.then(&[Op::Queue(Item::Run, Queue::BoundHigh, cpu)]),
+            SendBy::Softirq(cpu) => self.then(&[Op::Queue(Item::Send, Queue::Softirq, cpu)]),
+            SendBy::Beside => self.then(&[Op::RunBeside]),
+            SendBy::Nobody => {}
         }
     }
 
@@ -940,12 +944,12 @@ impl Step<'_> {
 
     fn origin(&self) -> Option<Cpu> {
         let from = self.state.from.filter(|_| self.state.is_open);
-        rules::origin(from, self.cpu())
+        wake::origin(from, self.cpu())
     }
 
     fn ahead(&self, last: Option<Cpu>, may_be_ahead: impl FnOnce() -> bool) -> Option<Cpu> {
         let is_online = |cpu| self.state.is_online(cpu) || self.is_broken(Broken::LeavesToOffline);
-        rules::ahead(last, self.cpu(), may_be_ahead, is_online)
+        wake::ahead(last, self.cpu(), may_be_ahead, is_online)
     }
 
     fn requests_ahead(&mut self) -> Option<Cpu> {
@@ -974,36 +978,36 @@ impl Step<'_> {
     fn run_send(&mut self, first: First, other: Option<Cpu>) {
         let needs_order = self.scenario.needs_order;
         let ahead = self.requests_ahead();
-        self.state.deferred |= needs_order && ahead.is_some();
+        self.state.is_handed_over |= needs_order && ahead.is_some();
         let has_failed = self.begin_send(first);
         let is_known = has_failed && !needs_order && !self.is_broken(Broken::LeavesFailures);
         let ahead = ahead.filter(|_| !is_known);
         let has_left = self.state.is_blocked || self.state.again > 0;
         let gate = SendGate {
-            deferred: self.state.deferred,
+            is_handed_over: self.state.is_handed_over,
             stops_sending: self.state.send_stops,
             is_left: other.is_some(),
             ahead,
         };
         let run = match gate.closed() {
-            Some(Run::More) if self.is_broken(Broken::ForgetsDeferred) => Run::Idle,
+            Some(Run::More) if self.is_broken(Broken::ForgetsHandover) => Run::Idle,
             Some(run) => run,
             None => self.send(has_failed),
         };
-        self.state.deferred |= is_deferred(&run, needs_order);
+        self.state.is_handed_over |= is_handed_over(&run, needs_order);
         self.state.armed |= !needs_order && self.state.under_way > 0;
         let more = run == Run::More;
         let waits = self.state.send_stops || self.state.held_responses > 0;
         let sender = match (first, run) {
             (First::Response { .. }, Run::Idle) if self.is_broken(Broken::LeavesResponses) => {
-                Sender::Nobody
+                SendBy::Nobody
             }
             (First::Response { is_for_each }, run) => {
-                after_response(run, other, has_left, answers(is_for_each))
+                after_response(run, other, has_left, act(is_for_each))
             }
-            (First::GoOn, Run::Elsewhere(cpu)) => Sender::Doorbell(cpu),
-            (_, Run::Elsewhere(cpu)) => Sender::Run(cpu),
-            _ => Sender::Nobody,
+            (First::GoOn, Run::Elsewhere(cpu)) => SendBy::Softirq(cpu),
+            (_, Run::Elsewhere(cpu)) => SendBy::Process(cpu),
+            _ => SendBy::Nobody,
         };
         self.send_by(sender);
         if more || waits {
@@ -1015,7 +1019,7 @@ impl Step<'_> {
     fn begin_send(&mut self, first: First) -> bool {
         match first {
             First::Nothing => {}
-            First::GoOn => self.state.deferred = false,
+            First::GoOn => self.state.is_handed_over = false,
             First::Timeout => {
                 if self.state.held_responses == 0 {
                     self.state.again += self.state.lost;
@@ -1123,7 +1127,7 @@ impl Step<'_> {
         let ahead = self.replies_ahead().filter(|_| !is_known);
         if let Some(cpu) = replies_elsewhere(ahead, || owed > 0) {
             let next = match replier {
-                Replier::Item => Op::Queue(Item::Run, Queue::Placed, cpu),
+                Replier::Item => Op::Queue(Item::Run, Queue::BoundHigh, cpu),
                 Replier::GoOn | Replier::Faults { .. } => Op::ReplyLater,
             };
             return self.then(&[next]);
@@ -1148,9 +1152,6 @@ impl Step<'_> {
         if state.recv_stops {
             return Run::Absent;
         }
-        if state.owed > 0 {
-            state.last_replied = Some(self.context.cpu);
-        }
         if state.in_flight() >= self.scenario.credit {
             state.wanted = true;
             return Run::Blocked;
@@ -1163,6 +1164,7 @@ impl Step<'_> {
             return Run::Absent;
         }
         // If it is gone the peer is told so.
+        state.last_replied = Some(self.context.cpu);
         state.owed -= 1;
         state.reply_frames += 1;
         Run::More
@@ -1196,13 +1198,13 @@ impl Step<'_> {
         }
         let moves = self.guess();
         let Some(other) = self.state.other(self.cpu()).filter(|_| moves) else {
-            return self.then(&[Op::InboxBegin]);
+            return self.then(&[Op::BacklogBegin]);
         };
         self.state.from = Some(self.cpu());
-        self.then(&[Op::Queue(Item::Inbox, Queue::Replies, other)]);
+        self.then(&[Op::Queue(Item::Backlog, Queue::Softirq, other)]);
     }
 
-    // The inbox.
+    // The backlog.
 
     fn steer(&mut self, kind: Kind) {
         let is_aside = self.scenario.aside > 0 && self.guess();
@@ -1215,7 +1217,7 @@ impl Step<'_> {
     fn put(&mut self, kind: Kind, other: Option<Cpu>) {
         let is_empty = self.state.packets.is_empty();
         let has_room = || self.state.packets.len() < self.scenario.aside.into();
-        match rules::put(self.state.is_open, is_empty, has_room, other) {
+        match wake::put(self.state.is_open, is_empty, has_room, other) {
             Put::Here => self.hand_over(kind, true, &[]),
             Put::Full => self.then(&[Op::MakeRoom, Op::Put(kind, other)]),
             Put::Behind => self.state.packets.push(kind),
@@ -1223,7 +1225,7 @@ impl Step<'_> {
                 self.state.packets.push(kind);
                 self.state.is_open = true;
                 self.state.from = Some(self.cpu());
-                self.then(&[Op::Queue(Item::Inbox, Queue::Replies, cpu)]);
+                self.then(&[Op::Queue(Item::Backlog, Queue::Softirq, cpu)]);
             }
         }
     }
@@ -1239,11 +1241,11 @@ impl Step<'_> {
     fn next_of_inbox(&mut self, batch: Batch) {
         let is_wanted = batch.handled > 0 && self.guess();
         if batch.handled == INBOX_PACKETS || is_wanted {
-            return self.then(&[Op::InboxEnd(batch, true)]);
+            return self.then(&[Op::BacklogEnd(batch, true)]);
         }
         if self.state.packets.is_empty() {
             self.state.is_open = false;
-            return self.then(&[Op::InboxEnd(batch, false)]);
+            return self.then(&[Op::BacklogEnd(batch, false)]);
         }
         self.state.is_locked = true;
         let kind = self.state.packets.remove(0);
@@ -1254,7 +1256,7 @@ impl Step<'_> {
             ..batch
         };
         let is_for_each = batch.origin.is_none();
-        self.hand_over(kind, is_for_each, &[Op::Unlock, Op::InboxNext(batch)]);
+        self.hand_over(kind, is_for_each, &[Op::Unlock, Op::BacklogNext(batch)]);
     }
 
     fn end_batch(&mut self, batch: Batch, more: bool) {
@@ -1265,7 +1267,7 @@ impl Step<'_> {
             return;
         };
         if batch.had_responses {
-            self.then(&[Op::Queue(Item::Doorbell, Queue::Replies, origin)]);
+            self.then(&[Op::Queue(Item::Send, Queue::Softirq, origin)]);
         }
         if batch.had_requests {
             self.then(&[Op::ReplyAt(origin)]);
@@ -1276,11 +1278,11 @@ impl Step<'_> {
         let gives_way = more && self.guess();
         match further(more, || gives_way) {
             Further::Nobody => {}
-            Further::Again => self.enqueue(Item::Inbox, Queue::Replies, self.cpu()),
+            Further::Again => self.enqueue(Item::Backlog, Queue::Softirq, self.cpu()),
             Further::Left => {
                 self.state.is_left = true;
-                if !self.is_broken(Broken::ForgetsInbox) {
-                    self.then(&[Op::Queue(Item::Run, Queue::Placed, self.cpu())]);
+                if !self.is_broken(Broken::ForgetsBacklog) {
+                    self.then(&[Op::Queue(Item::Run, Queue::BoundHigh, self.cpu())]);
                 }
             }
         }

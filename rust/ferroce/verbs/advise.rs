@@ -169,7 +169,12 @@ pub(super) fn advise(
 
 fn piece(pd: &IbPd<Verbs>, range: &AdvisedRange, intent: Intent) -> Result<Piece> {
     let guard = rcu::read_lock();
-    let mr = pd.device().mrs.get(table::index_of(range.lkey()), &guard);
+    let mr = pd
+        .device()
+        .shared
+        .objects
+        .mrs
+        .get(table::index_of(range.lkey()), &guard);
     let mr: Arc<Mr> = mr.ok_or(EFAULT)?.into();
     let (at, len) = (Iova(range.addr()), range.len());
     let offset = mr.offset_for(**pd, range.lkey(), at, len);

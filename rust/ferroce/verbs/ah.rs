@@ -16,7 +16,8 @@ use roce::num::Qpn;
 
 use super::Verbs;
 use crate::ah::{Ah, Way};
-use crate::device::{Device, PORT};
+use crate::port::PORT;
+use crate::qp::Shared;
 use crate::table::{PdId, AH_NUMBERS};
 
 /// What stands behind an address handle of the core's.
@@ -32,7 +33,7 @@ pub(crate) enum Handle {
 pub(crate) struct Numbered {
     number: u32,
     _charges: Option<[Charge; 2]>,
-    device: Arc<Device>,
+    shared: Arc<Shared>,
     ah: Arc<Ah>,
 }
 
@@ -61,10 +62,10 @@ pub(super) fn create(pd: &IbPd<Verbs>, attr: &AhAttr<'_>, udata: &mut Udata<'_>)
         });
         return Ok(Handle::Kernel(KBox::pin_init(address, GFP_ATOMIC)?));
     }
-    let device = Arc::clone(pd.device().data());
+    let shared = pd.device().shared.clone();
     let context = pd.ucontext();
     let charges = context.map(|context| context.take_ah()).transpose()?;
-    let place = device.ahs.reserve(AH_NUMBERS)?;
+    let place = shared.objects.ahs.reserve(AH_NUMBERS)?;
     let number = place.id();
     let ah = Arc::pin_init(Ah::new(**pd, way(attr, number)?), GFP_KERNEL_ACCOUNT)?;
 
@@ -77,7 +78,7 @@ pub(super) fn create(pd: &IbPd<Verbs>, attr: &AhAttr<'_>, udata: &mut Udata<'_>)
     Ok(Handle::Process(Numbered {
         number,
         _charges: charges,
-        device: device.clone(),
+        shared: shared.clone(),
         ah,
     }))
 }
@@ -143,7 +144,7 @@ impl Handle {
     /// Takes it out of service. What is being sent by it still goes there.
     pub(super) fn destroy(&self) {
         if let Self::Process(numbered) = self {
-            numbered.device.ahs.remove(numbered.number);
+            numbered.shared.objects.ahs.remove(numbered.number);
         }
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn create(
         udata.respond(&mapping.to_bytes())?;
         Owner::Process
     } else {
-        Owner::Kernel(device.queues.clone())
+        Owner::Kernel(device.shared.queues.clone())
     };
     Ok(NewCq {
         data: Arc::pin_init(Cq::new(ring, upcall, owner), GFP_KERNEL_ACCOUNT)?,
@@ -86,7 +86,7 @@ pub(super) fn poll(cq: &IbCq<Verbs>, to: &mut Completions<'_>) {
     let device = cq.device();
     let guard = rcu::read_lock();
     cq.poll(|completion| {
-        if let Some(qp) = device.qps.get(completion.qpn.get(), &guard) {
+        if let Some(qp) = device.shared.qps.get(completion.qpn.get(), &guard) {
             to.push(completion, &qp.fixed.upcall);
         }
         !to.is_full()

@@ -144,7 +144,7 @@ fn publish(
     pages: Backing,
     origin: Origin,
 ) -> Result<NewMr<Handle>> {
-    let place = pd.device().mrs.reserve(MR_INDICES)?;
+    let place = pd.device().shared.objects.mrs.reserve(MR_INDICES)?;
     let key = table::key(place.id(), next_variant());
     let mr = Arc::pin_init(
         Mr::new(**pd, key, rights, iova, length, pages),
@@ -165,7 +165,7 @@ fn publish(
 /// Those of [`Rights::of_kernel`]; `EBUSY` if all keys are in use, `ENOMEM`.
 pub(super) fn register_kernel(pd: &IbPd<Verbs>, access: u32) -> Result<NewMr<Handle>> {
     let rights = Rights::of_kernel(access)?;
-    let place = pd.device().mrs.reserve(MR_INDICES)?;
+    let place = pd.device().shared.objects.mrs.reserve(MR_INDICES)?;
     let key = table::key(place.id(), next_variant());
     let mr = Arc::pin_init(Mr::kernel_region(**pd, key, rights)?, GFP_KERNEL)?;
     place.publish(mr.clone())?;
@@ -185,7 +185,7 @@ pub(super) fn alloc(pd: &IbPd<Verbs>, max_pages: u32) -> Result<NewMr<Handle>> {
     if max_pages == 0 || max_pages > fast::MAX_PAGES {
         return Err(EINVAL);
     }
-    let place = pd.device().fast_mrs.reserve(FAST_INDICES)?;
+    let place = pd.device().shared.objects.fast_mrs.reserve(FAST_INDICES)?;
     let index = place.id();
     let key = table::key(index, next_variant());
     let mr = Arc::pin_init(FastMr::new(**pd, key, max_pages)?, GFP_KERNEL)?;
@@ -211,14 +211,14 @@ pub(super) fn lay_out(mr: &IbMr<Verbs>, list: &mut SgPages<'_>) -> Result {
 
 /// Makes a region's key invalid, waits until nothing copies from or to it, and unpins its memory.
 pub(super) fn deregister(mr: &IbMr<Verbs>) {
-    let device = mr.device();
+    let objects = &mr.device().shared.objects;
     match &**mr {
         Handle::Region(mr, _) => {
-            device.mrs.remove(table::index_of(mr.key()));
+            objects.mrs.remove(table::index_of(mr.key()));
             mr.revoke();
         }
         Handle::Fast(mr, index) => {
-            device.fast_mrs.remove(*index);
+            objects.fast_mrs.remove(*index);
             mr.close();
         }
     }

@@ -25,7 +25,7 @@ pub(crate) struct Handle {
 ///
 /// `EBUSY` if all keys are in use, `ENOMEM`.
 pub(super) fn alloc(pd: &IbPd<Verbs>, kind: MwKind) -> Result<NewMw<Handle>> {
-    let place = pd.device().mws.reserve(MW_INDICES)?;
+    let place = pd.device().shared.objects.mws.reserve(MW_INDICES)?;
     let index = place.id();
     let key = table::key(index, next_variant());
     let mw = Arc::pin_init(Mw::new(**pd, kind, key), GFP_KERNEL_ACCOUNT)?;
@@ -38,6 +38,6 @@ pub(super) fn alloc(pd: &IbPd<Verbs>, kind: MwKind) -> Result<NewMw<Handle>> {
 
 /// Takes a memory window away.
 pub(super) fn dealloc(mw: &IbMw<Verbs>) {
-    mw.device().mws.remove(mw.index);
+    mw.device().shared.objects.mws.remove(mw.index);
     mw.mw.close();
 }

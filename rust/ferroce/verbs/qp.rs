@@ -15,7 +15,7 @@ use rdma::post::{RecvList, SendList};
 use rdma::qp::{QpAttr, QpCaps, QpInfo, QpInit};
 use rdma::ring::SharedRing;
 use rdma::slots::Slots;
-use rdma::sync::{IrqSpinLock, Marked};
+use rdma::sync::IrqSpinLock;
 use rdma::timer::TimerGuard;
 use rdma::udata::Udata;
 use rdma::upcall::QpUpcall;
@@ -29,19 +29,23 @@ use roce::send::{SendState, Slot};
 use super::{post, Verbs};
 use crate::ah::Vectors;
 use crate::context::Context;
-use crate::device::{MAX_QP_WR, PORT};
-use crate::host::{Findings, OwnReceives, Receives, RecvQueue, SendQueue, Spare};
+use crate::device::{Device, MAX_QP_WR};
+use crate::flush::flush;
+use crate::host::{Deferred, OwnReceives, Receives, RecvQueue, SendQueue, Spare};
 use crate::memory::{Payload, Segment};
 use crate::paging::Waiting;
+use crate::policy::Arrivals;
+use crate::port::PORT;
+use crate::pump;
 use crate::qp::{Fixed, Qp, RecvHalf, Route, SendHalf};
 use crate::queue::{PostQueue, WorkQueue};
-use crate::schedule;
+use crate::requester;
 use crate::service::{RecvService, SendService, Service};
 use crate::settings::Settings;
 use crate::srq::Srq;
-use crate::stream::Arrivals;
 use crate::sweep::Sweeps;
 use crate::table::{QpId, QPNS};
+use crate::tell::tell;
 
 /// Frames of one queue pair that may lie in queues below us: more than a netdev needs to be busy,
 /// less than one queue pair may fill a queue with.
@@ -112,7 +116,7 @@ pub(super) fn create(
         return Err(EOPNOTSUPP);
     }
     check_caps(&init.caps)?;
-    let device = Arc::clone(pd.device().data());
+    let shared = &pd.device().shared;
 
     let send_shape = send_shape(&mut init.caps)?;
     let send_ring = SharedRing::new(send_shape)?;
@@ -134,8 +138,8 @@ pub(super) fn create(
     };
 
     let place = match service {
-        Service::Gsi => device.qps.reserve_at(Qpn::GSI.get())?,
-        Service::Connection(_) | Service::Datagram => device.qps.reserve(QPNS)?,
+        Service::Gsi => shared.qps.reserve_at(Qpn::GSI.get())?,
+        Service::Connection(_) | Service::Datagram => shared.qps.reserve(QPNS)?,
     };
     let qpn = Qpn::new(place.id());
     let window = send_shape.capacity().min(MAX_WINDOW_REQUESTS as u32);
@@ -153,10 +157,10 @@ pub(super) fn create(
             spare: Spare::default(),
             vectors: vectors(service)?,
         },
-        deferred: false,
+        is_handed_over: false,
         waiting: Waiting::default(),
         route: None,
-        stats: device.stats.clone(),
+        stats: shared.stats.clone(),
     };
     let recv = RecvHalf {
         service: RecvService::new(service, qpn),
@@ -168,10 +172,10 @@ pub(super) fn create(
         sweeps: Sweeps::default(),
         waiting: Waiting::default(),
         route: None,
-        stats: device.stats.clone(),
+        stats: shared.stats.clone(),
     };
     let fixed = Fixed {
-        device: device.clone(),
+        shared: shared.clone(),
         gids: Gids::of(pd.device()),
         id: QpId::new(),
         qpn,
@@ -304,7 +308,7 @@ const WIDER: usize = 4;
 /// Makes room for more requests, as many as may be. Goes without if there is no memory. Sleeps.
 #[cold]
 fn widen(qp: &Qp) {
-    qp.is_narrow.write_once(false);
+    qp.set_narrow(false);
     let room = qp.send.lock().service.room();
     let wider = room.saturating_mul(WIDER).min(qp.fixed.window as usize);
     if wider <= room {
@@ -324,13 +328,13 @@ struct Prepared {
 impl Handle {
     /// Rings the doorbell of the send queue.
     pub(super) fn doorbell(&self) -> Result {
-        schedule::doorbell(self.qp.as_arc_borrow())?;
-        if !self.qp.is_narrow.read_once() {
+        requester::doorbell(self.qp.as_arc_borrow())?;
+        if !self.qp.is_narrow() {
             return Ok(());
         }
         // Who has posted all of it at once may not come again.
         widen(&self.qp);
-        schedule::go_on_sending(self.qp.as_arc_borrow());
+        requester::go_on_sending(self.qp.as_arc_borrow());
         Ok(())
     }
 
@@ -353,7 +357,7 @@ impl Handle {
         };
         let (count, result) = post::sends(&mut posts.send.lock(), &sender, list);
         if count > 0 {
-            schedule::posted_sends(self.qp.as_arc_borrow());
+            requester::posted_sends(self.qp.as_arc_borrow());
         }
         result
     }
@@ -373,7 +377,7 @@ impl Handle {
             Some(queue) => post::receives(queue, posts.max_recv_sge, list),
             None => Err(EINVAL),
         };
-        schedule::posted_receives(self.qp.as_arc_borrow());
+        requester::posted_receives(self.qp.as_arc_borrow());
         result
     }
 
@@ -386,19 +390,19 @@ impl Handle {
     /// peer; `ENOMEM`. Nothing has changed then.
     pub(super) fn modify(object: &IbQp<Verbs>, attr: &QpAttr<'_>) -> Result {
         let qp = object.qp.as_arc_borrow();
-        let (state, findings) = object.change(attr, object)?;
+        let (state, deferred) = object.change(attr, object)?;
         // Owners are told, and work is done that may tell them more, with no lock of ours held.
-        schedule::tell(qp, &qp.fixed.send_cq, findings);
+        tell(qp, &qp.fixed.send_cq, deferred);
         match state {
-            State::Err => schedule::flush(qp),
+            State::Err => flush(qp),
             // What was posted while it was drained goes out now.
-            State::Rts => schedule::go_on_sending(qp),
+            State::Rts => requester::go_on_sending(qp),
             _ => {}
         }
         Ok(())
     }
 
-    fn change(&self, attr: &QpAttr<'_>, object: &IbQp<Verbs>) -> Result<(State, Findings)> {
+    fn change(&self, attr: &QpAttr<'_>, object: &IbQp<Verbs>) -> Result<(State, Deferred)> {
         let qp = &self.qp;
         let mut settings = qp.settings.lock();
         let qp_type = qp.fixed.service.qp_type();
@@ -413,7 +417,7 @@ impl Handle {
         new.state = next;
         new.attributes = settings
             .attributes
-            .modified(&attr.values, attr.mask, qp.fixed.device.active_mtu())
+            .modified(&attr.values, attr.mask, qp.shared().port.active_mtu())
             .map_err(|_| EINVAL)?;
         if attr.mask.contains(Mask::ACCESS_FLAGS) {
             new.access = attr.values.qp_access_flags;
@@ -425,14 +429,14 @@ impl Handle {
         if let Some(notify) = attr.en_sqd_async_notify {
             qp.set_notify_drained(notify);
         }
-        let findings = self.carry_out(current, &new, prepared);
+        let deferred = self.carry_out(current, &new, prepared);
         object.set_resolver(self.resolver(next), qp_type);
         *settings = if next == State::Reset {
             Settings::new(settings.caps, settings.signal_all)
         } else {
             new
         };
-        Ok((next, findings))
+        Ok((next, deferred))
     }
 
     /// Who is to find out where the peer is, of a queue pair in `state`.
@@ -443,7 +447,7 @@ impl Handle {
         if !matches!(self.qp.fixed.service, Service::Connection(_)) {
             return Resolver::Core;
         }
-        match self.qp.fixed.device.netdev() {
+        match self.qp.shared().port.netdev() {
             Ok(netdev) if state == State::Init && !netdev.has_default_gid() => Resolver::Driver,
             _ => Resolver::Core,
         }
@@ -483,9 +487,9 @@ impl Handle {
     }
 
     /// Makes the change, which cannot fail any more.
-    fn carry_out(&self, current: State, new: &Settings, prepared: Prepared) -> Findings {
+    fn carry_out(&self, current: State, new: &Settings, prepared: Prepared) -> Deferred {
         let qp = &self.qp;
-        let mut findings = Findings::default();
+        let mut deferred = Deferred::default();
         match new.state {
             State::Reset => self.reset(),
             State::Err => qp.set_state(State::Err),
@@ -496,11 +500,11 @@ impl Handle {
         }
         if (current, new.state) == (State::Rts, State::Sqd) {
             let mut half = qp.send.lock();
-            qp.with_send(&mut half, None, &mut findings, |service, host, _| {
+            qp.with_send(&mut half, None, &mut deferred, |service, host, _| {
                 service.drain(host);
             });
         }
-        findings
+        deferred
     }
 
     fn change_halves(&self, current: State, new: &Settings, prepared: Prepared) {
@@ -549,12 +553,12 @@ impl Handle {
         let qp = &self.qp;
         qp.set_state(State::Reset);
         qp.set_own_peer(None);
-        qp.inbox.clear();
-        qp.answers.clear();
-        let mut findings = Findings::default();
+        qp.backlog.clear();
+        qp.responses.clear();
+        let mut deferred = Deferred::default();
         {
             let mut half = qp.send.lock();
-            qp.with_send(&mut half, None, &mut findings, |service, host, _| {
+            qp.with_send(&mut half, None, &mut deferred, |service, host, _| {
                 service.reset(host);
             });
             half.send.queue.reset();
@@ -562,12 +566,12 @@ impl Handle {
             if let Some(vectors) = &mut half.send.vectors {
                 vectors.forget();
             }
-            half.deferred = false;
+            half.is_handed_over = false;
             half.waiting.clear();
         }
         let mut half = qp.recv.lock();
-        let _ = schedule::transmit_replies(qp, &mut half, &mut findings);
-        qp.with_recv(&mut half, None, &mut findings, |service, host, _| {
+        let _ = pump::replies(qp, &mut half, &mut deferred);
+        qp.with_recv(&mut half, None, &mut deferred, |service, host, _| {
             service.reset(host);
         });
         half.recv.reset();
@@ -641,16 +645,18 @@ impl Handle {
     /// `EINVAL` if it is not for datagrams; `ENODEV` if the netdev is gone; those of
     /// [`Groups::attach`](crate::groups::Groups::attach).
     // Rules: MCG-5
-    pub(super) fn attach(&self, mgid: [u8; 16], context: Option<&Context>) -> Result {
+    pub(super) fn attach(
+        &self,
+        device: &Device,
+        mgid: [u8; 16],
+        context: Option<&Context>,
+    ) -> Result {
         let fixed = &self.qp.fixed;
         if fixed.service != Service::Datagram {
             return Err(EINVAL);
         }
-        let netdev = fixed.device.netdev()?;
-        fixed
-            .device
-            .groups
-            .attach(&netdev, mgid, fixed.qpn, context)
+        let netdev = fixed.shared.port.netdev()?;
+        device.groups.attach(&netdev, mgid, fixed.qpn, context)
     }
 
     /// Undoes [`attach`](Self::attach).
@@ -658,15 +664,14 @@ impl Handle {
     /// # Errors
     ///
     /// `EINVAL` if it is not attached to that group.
-    pub(super) fn detach(&self, mgid: [u8; 16]) -> Result {
-        let fixed = &self.qp.fixed;
-        fixed.device.groups.detach(mgid, fixed.qpn)
+    pub(super) fn detach(&self, device: &Device, mgid: [u8; 16]) -> Result {
+        device.groups.detach(mgid, self.qp.fixed.qpn)
     }
 
     /// Takes the queue pair out of service. Its timer stops when the handle is dropped.
     pub(super) fn destroy(&self) {
         let fixed = &self.qp.fixed;
-        fixed.device.qps.remove(fixed.qpn.get());
+        fixed.shared.qps.remove(fixed.qpn.get());
         self.reset();
         if fixed.owner == Poster::Kernel {
             for cq in [&fixed.send_cq, &fixed.recv_cq] {

@@ -47,7 +47,7 @@ const STREAM: Scenario = Scenario {
     ..NOTHING
 };
 
-const INBOX: Scenario = Scenario {
+const BACKLOG: Scenario = Scenario {
     requests: 3,
     aside: 1,
     ..NOTHING
@@ -115,12 +115,12 @@ fn the_timer() {
 fn packets_that_are_put_aside() {
     nothing_is_left(Scenario {
         guesses: 1,
-        ..INBOX
+        ..BACKLOG
     });
     nothing_is_left(Scenario {
         requests: 2,
         offline: 1,
-        ..INBOX
+        ..BACKLOG
     });
 }
 
@@ -229,14 +229,14 @@ fn who_finds_the_turn_taken_must_leave_a_mark() {
 }
 
 #[test]
-fn an_inbox_must_be_left_to_somebody() {
-    breaks(Broken::ForgetsInbox, INBOX, "an open inbox is left");
+fn a_backlog_must_be_left_to_somebody() {
+    breaks(Broken::ForgetsBacklog, BACKLOG, "an open backlog is left");
 }
 
 #[test]
 fn a_deferred_half_must_be_left_to_somebody() {
     let expected = "a request to be sent is left";
-    breaks(Broken::ForgetsDeferred, ORDERED, expected);
+    breaks(Broken::ForgetsHandover, ORDERED, expected);
 }
 
 #[test]

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Hands packets to the queue pair that they are for.
+//!
+//! A packet's headers are copied out once and parsed, the queue pair must take it, and the ICRC must be
+//! right, in the order of what each check costs.
+
+use kernel::cpu::CpuId;
+use kernel::prelude::*;
+use kernel::sync::ArcBorrow;
+use rdma::net::{Datagram, HeldPacket, RxPacket};
+use rdma::sync::BhDisabled;
+use roce::event::Event;
+use roce::qp::{self, Half};
+use roce::wire::Packet;
+
+use crate::backlog::{Aside, Backlog};
+use crate::kick;
+use crate::memory::AtHand;
+use crate::parse::{check_icrc, parse, FIRST_BYTES};
+use crate::policy::is_backlog_run_over;
+use crate::pump::is_cpu_wanted;
+use crate::qp::{Ends, Qp};
+use crate::requester;
+use crate::responder;
+use crate::service::Service;
+use crate::stats::Counter;
+use crate::wake::{self, Act, Further};
+
+/// A packet with good headers.
+pub(crate) struct Parsed<'a> {
+    pub(crate) packet: &'a Packet,
+    pub(crate) ends: Ends,
+}
+
+impl<'a> Parsed<'a> {
+    pub(crate) fn new(datagram: &Datagram, packet: &'a Packet) -> Self {
+        Self {
+            packet,
+            ends: Ends {
+                ours: datagram.destination(),
+                theirs: datagram.source(),
+            },
+        }
+    }
+
+    /// Checks that the queue pair takes it. Returns the half that it is for.
+    pub(crate) fn check(&self, qp: &Qp) -> Result<Half, Event> {
+        let transport = qp.fixed.service.transport();
+        qp::check(transport, qp.state(), qp.pkey(), self.packet)
+    }
+
+    /// Hands it to that half.
+    pub(crate) fn hand_over(
+        &self,
+        qp: ArcBorrow<'_, Qp>,
+        half: Half,
+        datagram: AtHand<'_>,
+        act: Act,
+    ) {
+        match half {
+            Half::Requester => {
+                requester::handle_response(qp, self.ends, self.packet, datagram, act);
+            }
+            Half::Responder => {
+                responder::handle_request(qp, self.ends, self.packet, datagram, act);
+            }
+        }
+    }
+}
+
+/// Returns true if another CPU may handle packets for `qp`. Not datagrams: of them, more has to be known
+/// than what is kept.
+pub(crate) fn may_be_put_aside(qp: &Qp) -> bool {
+    matches!(qp.fixed.service, Service::Connection(_))
+}
+
+/// Puts a packet aside for another CPU, or for the one that handles those before it.
+pub(crate) fn put_aside(
+    qp: ArcBorrow<'_, Qp>,
+    held: HeldPacket,
+    other: Option<CpuId>,
+    context: &BhDisabled,
+) {
+    let stats = &qp.shared().stats;
+    let handle = |packet: RxPacket<'_>| handle_put_aside(qp, packet);
+    match qp.backlog.put(held, other, stats, handle) {
+        Aside::No(held) => handle_put_aside(qp, held.now(context)),
+        Aside::Behind => {}
+        Aside::First(cpu) => kick::handle_backlog_on(qp, cpu),
+    }
+}
+
+/// Handles one of them, and what it leads to. Softirq context.
+fn handle_put_aside(qp: ArcBorrow<'_, Qp>, packet: RxPacket<'_>) {
+    if let Err(drop) = take_in(qp, packet, Act::OnEach) {
+        qp.shared().stats.count(drop);
+    }
+}
+
+/// Checks it and hands it over. Returns which half it was for.
+fn take_in(qp: ArcBorrow<'_, Qp>, datagram: RxPacket<'_>, act: Act) -> Result<Half, Counter> {
+    let mut first = [0; FIRST_BYTES];
+    let first = datagram.peek(&mut first);
+    let packet = parse(&datagram, first)?;
+    let parsed = Parsed::new(&datagram, &packet);
+    let half = parsed.check(&qp).map_err(Counter::from)?;
+    if !datagram.is_own() {
+        check_icrc(&datagram, first)?;
+    }
+    parsed.hand_over(qp, half, AtHand::Owned(datagram), act);
+    Ok(half)
+}
+
+/// Handles what was put aside for `qp`. Softirq context, or that of a work item. Returns true if a work
+/// item is to go on when others had their turn.
+pub(crate) fn handle_backlog(qp: ArcBorrow<'_, Qp>) -> bool {
+    let more = handle_some(qp, &qp.backlog);
+    let gives_way = || is_cpu_wanted(&qp) || qp.shared().senders.idler().is_some();
+    match wake::further(more, gives_way) {
+        Further::Nobody => false,
+        Further::Again => {
+            kick::handle_backlog_on(qp, CpuId::current());
+            false
+        }
+        Further::Left => {
+            // A work item is for softirqs or for processes, so another one goes on in turn with these.
+            qp.backlog.leave();
+            kick::run_on(qp, CpuId::current());
+            true
+        }
+    }
+}
+
+/// Goes on with a backlog that was left to process context: has another CPU do so, if that is the better
+/// one. Returns likewise.
+pub(crate) fn handle_left(qp: ArcBorrow<'_, Qp>) -> bool {
+    if let Some(cpu) = qp.backlog.move_away(&qp.shared().senders) {
+        kick::handle_backlog_on(qp, cpu);
+        return false;
+    }
+    handle_backlog(qp)
+}
+
+/// Handles responses of its own device to `qp`. Softirq context.
+pub(crate) fn handle_responses(qp: ArcBorrow<'_, Qp>) {
+    if handle_some(qp, &qp.responses) {
+        kick::handle_responses_on(qp, CpuId::current());
+    }
+}
+
+/// Handles packets of a backlog. Returns true if there may be more.
+///
+/// The CPU that received them, if that is another one, is interrupted once, to send what all of them
+/// have led to.
+fn handle_some(qp: ArcBorrow<'_, Qp>, backlog: &Backlog) -> bool {
+    let Some(origin) = backlog.origin() else {
+        return handle_each(&qp, backlog, |packet| handle_put_aside(qp, packet));
+    };
+    let (mut had_requests, mut had_responses) = (false, false);
+    let more = handle_each(&qp, backlog, |packet| {
+        match take_in(qp, packet, Act::AfterAll) {
+            Ok(Half::Responder) => had_requests = true,
+            Ok(Half::Requester) => had_responses = true,
+            Err(drop) => qp.shared().stats.count(drop),
+        }
+    });
+    if had_requests {
+        responder::reply_at(qp, origin);
+    }
+    if had_responses {
+        kick::send_on(qp, origin);
+    }
+    more
+}
+
+/// Handles packets of a backlog, until the run is over. Returns true if there may be more.
+fn handle_each(qp: &Qp, backlog: &Backlog, mut handle: impl FnMut(RxPacket<'_>)) -> bool {
+    let mut handled = 0u32;
+    while !is_backlog_run_over(handled, || is_cpu_wanted(qp)) {
+        if !backlog.handle_next(&mut handle) {
+            return false;
+        }
+        handled = handled.saturating_add(1);
+    }
+    true
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Flushes queue pairs that are in ERR.
+//!
+//! What is posted later is to be flushed as well, but posting a receive to a queue that a process maps
+//! makes no system call that would tell. So such a queue pair is looked at again: by its own timer, at
+//! times that double, as most programs post no more once they have seen the first flushed completions.
+//! After 1.6 s it is left to its device, which looks at all of those together, once a second. Where
+//! nothing can be posted unnoticed nothing is looked at.
+
+use kernel::sync::{Arc, ArcBorrow};
+use kernel::workqueue::WorkItem;
+use rdma::timer::{now_ns, TimerCallback};
+use rdma::work;
+use roce::abi::Poster;
+use roce::qp::State;
+
+use crate::host::{Deferred, Receives};
+use crate::kick;
+use crate::pump;
+use crate::qp::{Qp, RecvHalf, Run, SendHalf, Shared};
+use crate::sweep::Next;
+use crate::tell::tell;
+
+/// How often a device looks at the queue pairs that are left to it.
+const PERIOD_NS: u64 = 1_000_000_000;
+
+/// Flushes both halves of a queue pair that is in ERR. Takes both locks, one after the other.
+///
+/// Does nothing to a half once the queue pair was reset.
+pub(crate) fn flush(qp: ArcBorrow<'_, Qp>) {
+    let mut more = false;
+    let mut deferred = Deferred::default();
+    {
+        let mut half = qp.send.lock();
+        if qp.state() == State::Err {
+            more |= flush_send(&qp, &mut half, &mut deferred) == Run::More;
+        }
+    }
+    more |= deferred.waits_for_address;
+    tell(qp, &qp.fixed.send_cq, deferred);
+    let mut deferred = Deferred::default();
+    let mut next = Next::Never;
+    {
+        let mut half = qp.recv.lock();
+        if qp.state() == State::Err {
+            more |= flush_recv(&qp, &mut half, &mut deferred) == Run::More;
+            next = next_look(&qp, &mut half, deferred.completed);
+        }
+    }
+    tell(qp, &qp.fixed.recv_cq, deferred);
+
+    if more {
+        kick::run_at_leisure(qp);
+    }
+    arrange(qp, next);
+}
+
+fn flush_send(qp: &Qp, half: &mut SendHalf, deferred: &mut Deferred) -> Run {
+    half.waiting.clear();
+    qp.with_send(half, None, deferred, |service, host, _| {
+        service.enter_error(host).into()
+    })
+}
+
+fn flush_recv(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) -> Run {
+    let _ = pump::replies(qp, half, deferred);
+    half.waiting.clear();
+    qp.with_recv(half, None, deferred, |service, host, _| {
+        service.enter_error(host).into()
+    })
+}
+
+/// Returns when to look again at a queue pair whose receives were flushed just now, which found some or
+/// not. The receive lock is held by the caller.
+fn next_look(qp: &Qp, half: &mut RecvHalf, found: bool) -> Next {
+    match half.recv.receives {
+        Receives::Own(_) if qp.fixed.owner == Poster::Process => half.sweeps.note(found),
+        _ => Next::Never,
+    }
+}
+
+/// Sees to it that `qp` is looked at again.
+fn arrange(qp: ArcBorrow<'_, Qp>, next: Next) {
+    match next {
+        Next::Never => {}
+        Next::After(ns) => kick::look_after(qp, ns),
+        Next::WithOthers => {
+            let shared = qp.shared();
+            shared.qps.mark(qp.fixed.qpn.get(), true);
+            arm_sweep(shared);
+        }
+    }
+}
+
+fn arm_sweep(shared: &Shared) {
+    let at_ns = now_ns().saturating_add(PERIOD_NS);
+    shared.sweep_timer.arm_at(at_ns);
+}
+
+impl TimerCallback for Shared {
+    fn expired(this: ArcBorrow<'_, Self>) {
+        // There may be many.
+        let _ = this.queues.unbound.enqueue(Arc::<Self>::from(this));
+    }
+}
+
+impl WorkItem for Shared {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let mut next = Some(0);
+        let mut is_any_left = false;
+        while let Some((number, qp)) = next.and_then(|from| this.qps.first_marked_from(from)) {
+            is_any_left |= look_at(qp.as_arc_borrow(), number);
+            work::give_way();
+            next = number.checked_add(1);
+        }
+        if is_any_left {
+            arm_sweep(&this);
+        }
+    }
+}
+
+/// Flushes what was posted, if anything was. Returns whether to look at it again with the others.
+fn look_at(qp: ArcBorrow<'_, Qp>, number: u32) -> bool {
+    let is_posted = match &qp.recv.lock().recv.receives {
+        Receives::Own(own) => own.queue.waiting() > 0,
+        Receives::Shared(_) => false,
+    };
+    if !is_posted && qp.state() == State::Err {
+        return true;
+    }
+    // Before it is flushed, which may mark it anew.
+    qp.shared().qps.mark(number, false);
+    if qp.state() == State::Err {
+        flush(qp);
+    }
+    false
+}

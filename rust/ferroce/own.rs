@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Packets between queue pairs of one device, which enter no network.
+
+use kernel::cpu::CpuId;
+use kernel::prelude::*;
+use kernel::sync::rcu;
+use rdma::net::{OwnFrames, PacketQueue};
+use roce::wire::{Body, MAX_HEADER};
+
+use crate::kick;
+use crate::parse::parse;
+use crate::qp::Qp;
+use crate::stats::Counter;
+
+/// Passes packets that `sender` sends to its own device to the queue pair that they are for. The sender
+/// holds a lock of its own, so they are handled later. Bottom halves are disabled.
+///
+/// That queue pair must be connected to the sender: nobody else's packets may wait before those of its
+/// peer.
+///
+/// # Errors
+///
+/// The counter of the reason for which they are dropped.
+pub(crate) fn pass(sender: &Qp, mut frames: PacketQueue<OwnFrames>) -> Result<(), Counter> {
+    let shared = sender.shared();
+    let Some(first) = frames.pop() else {
+        return Ok(());
+    };
+    let mut header = [0; MAX_HEADER];
+    let packet = parse(&first, first.peek(&mut header))?;
+    let guard = rcu::read_lock();
+    let qp = shared.qps.get(packet.bth.dest_qp.get(), &guard);
+    let qp = qp.ok_or(Counter::UnknownQp)?;
+    if qp.own_peer() != Some(sender.fixed.qpn) {
+        return Err(Counter::BadSource);
+    }
+    let here = CpuId::current();
+    let len = first.payload_len();
+    frames.push_front(first);
+    if matches!(packet.body, Body::Response(_)) {
+        let cpu = qp.last_sent.cpu().unwrap_or(here);
+        let cpu = qp.responses.put_own(frames, cpu);
+        kick::handle_responses_on(qp, cpu);
+        return Ok(());
+    }
+    let cpu = shared.senders.other_for(len).unwrap_or(here);
+    if cpu != here {
+        let steered = frames.len() as u64;
+        shared.stats.add(Counter::SteeredPackets, steered);
+    }
+    let cpu = qp.backlog.put_own(frames, cpu);
+    kick::handle_backlog_on(qp, cpu);
+    Ok(())
+}

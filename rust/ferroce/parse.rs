@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Parses and checks datagrams. Each is hostile until it has passed.
+
+use kernel::prelude::*;
+use rdma::net::{Datagram, IpHeader};
+use roce::icrc::{self, MaskedHeaders, PlainIpv4, REST_BYTES};
+use roce::wire::{self, bth, Packet, ICRC_BYTES};
+
+use crate::stats::Counter;
+
+const ICRC_LEN: usize = ICRC_BYTES as usize;
+
+/// Bytes of a packet that are copied out at once: all headers, and all of a small one.
+pub(crate) const FIRST_BYTES: usize = bth::BYTES + REST_BYTES + ICRC_LEN;
+
+/// Parses a packet, of which `first` are the first bytes: all its headers at least.
+///
+/// # Errors
+///
+/// The counter of the reason for which it is dropped.
+pub(crate) fn parse(datagram: &Datagram, first: &[u8]) -> Result<Packet, Counter> {
+    let mut packet =
+        wire::parse(first, datagram.payload_len()).map_err(|error| Counter::from(error.event()))?;
+    packet.psns = datagram.psns();
+    Ok(packet)
+}
+
+/// Checks the ICRC of a packet that was parsed, so is long enough to have one. `first` are its first
+/// bytes, of a small one all.
+// Rules: ENC-22
+pub(crate) fn check_icrc(datagram: &Datagram, first: &[u8]) -> Result<(), Counter> {
+    let bad = Counter::BadIcrc;
+    let bth = first.first_chunk().ok_or(bad)?;
+    let udp = datagram.udp_header();
+    let mut masked = match datagram.ip_header() {
+        IpHeader::V4(ip) => MaskedHeaders::ipv4(PlainIpv4::new(ip).map_err(|_| bad)?, udp, bth),
+        IpHeader::V6(ip) => MaskedHeaders::ipv6(ip, udp, bth),
+    };
+    let computed = if first.len() == datagram.payload_len() as usize {
+        icrc_of_small(&mut masked, first)
+    } else {
+        icrc_of_large(&masked, datagram)
+    };
+    match computed {
+        Some((crc, sent)) if sent == icrc::finish(crc) => Ok(()),
+        _ => Err(bad),
+    }
+}
+
+/// The CRC of the packet `all`, and the ICRC that it came with.
+fn icrc_of_small(masked: &mut MaskedHeaders, all: &[u8]) -> Option<(u32, [u8; ICRC_LEN])> {
+    let (covered, sent) = all.split_last_chunk()?;
+    let has_room = masked.append(covered.get(bth::BYTES..)?);
+    let crc = rdma::crc::crc32_le(icrc::SEED, masked.as_bytes());
+    has_room.then_some((crc, *sent))
+}
+
+/// Likewise, of one that is read where it lies.
+fn icrc_of_large(masked: &MaskedHeaders, datagram: &Datagram) -> Option<(u32, [u8; ICRC_LEN])> {
+    let seed = rdma::crc::crc32_le(icrc::SEED, masked.as_bytes());
+    let end = (datagram.payload_len() as usize).checked_sub(ICRC_LEN)?;
+    let covered = end.checked_sub(bth::BYTES)?;
+    let crc = datagram.crc(seed, bth::BYTES, covered).ok()?;
+    let mut sent = [0; ICRC_LEN];
+    datagram.read(end, &mut sent).ok()?;
+    Some((crc, sent))
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sends the packets of one half of a queue pair, as many as one run may.
+//!
+//! There is one loop, [`pump`]. What it sends comes from a [`Source`]: a requester, a responder, or a
+//! sender of datagrams.
+
+use kernel::sync::Arc;
+use rdma::net::Path;
+use rdma::timer::now_ns;
+use rdma::work;
+use roce::host::{Fault, Transmit};
+use roce::num::{Mtu, Psn};
+use roce::send::Blocked;
+use roce::time::Instant;
+
+use crate::ah::Ah;
+use crate::host::{Deferred, RecvSide, SendSide};
+use crate::memory::{Memory, Payload, Segment};
+use crate::own;
+use crate::policy::{Budget, MUCH};
+use crate::qp::{Qp, RecvHalf, Route, Run, SendHalf};
+use crate::service::{QpRequester, QpResponder, QpSender, RecvService, SendService};
+use crate::stats::Stats;
+use crate::steering::LastSent;
+use crate::tx;
+
+/// Returns true if one that has worked for `qp` for a while should let others have the CPU. Any context.
+pub(crate) fn is_cpu_wanted(qp: &Qp) -> bool {
+    work::is_cpu_wanted() || (qp.takes_turns() && work::others_wait())
+}
+
+/// What a [`Source`] has to send.
+enum Next<'a, P> {
+    Packet(Transmit<'a, P>),
+    /// A packet that goes by another path.
+    OtherPath,
+    /// Nothing for now.
+    Nothing,
+}
+
+/// A half's protocol machine, with the host that it runs on.
+trait Source {
+    type Memory: Memory;
+
+    /// Returns the next packet. It is sent, [taken back](Self::take_back), or [failed](Self::fail) before
+    /// the next one is asked for.
+    fn next(&mut self) -> Next<'_, Self::Memory>;
+
+    /// Returns how a run ends when there is no next packet.
+    fn end(&mut self) -> Run;
+
+    /// Takes the last packet back: it comes again.
+    fn take_back(&mut self);
+
+    /// Has the last packet's message fail, as its memory is gone.
+    fn fail(&mut self);
+
+    fn deferred(&mut self) -> &mut Deferred;
+}
+
+/// Sends what `source` has, by `path`, until the run is over. The half's lock is held by the caller.
+fn pump<S: Source>(
+    qp: &Qp,
+    source: &mut S,
+    path: &mut Path,
+    stats: &Stats,
+    budget: &mut Budget,
+) -> Run {
+    let credit = &qp.fixed.credit;
+    while !budget.is_spent(|| is_cpu_wanted(qp)) {
+        if !credit.is_available() {
+            return Run::Blocked;
+        }
+        let transmit = match source.next() {
+            Next::Packet(transmit) => transmit,
+            Next::OtherPath => {
+                source.take_back();
+                return Run::Idle;
+            }
+            Next::Nothing => return source.end(),
+        };
+        budget.spend(transmit.source.len());
+        let Err(miss) = tx::send(path, &transmit, credit, stats) else {
+            continue;
+        };
+        match source.deferred().faults.sort(miss) {
+            Fault::Gone => source.fail(),
+            Fault::Absent => {
+                source.take_back();
+                return Run::Absent;
+            }
+        }
+    }
+    Run::More
+}
+
+struct Requests<'a, 'h> {
+    qp: &'a Qp,
+    requester: &'a mut QpRequester,
+    host: &'a mut SendSide<'h>,
+    now: Instant,
+    /// The PSN of the last packet.
+    psn: Psn,
+}
+
+impl Source for Requests<'_, '_> {
+    type Memory = Payload;
+
+    #[inline]
+    fn next(&mut self) -> Next<'_, Payload> {
+        match self.requester.poll_transmit(self.now, self.host) {
+            Some(transmit) => {
+                self.psn = transmit.psn;
+                Next::Packet(transmit)
+            }
+            None => Next::Nothing,
+        }
+    }
+
+    fn end(&mut self) -> Run {
+        match self.requester.blocked() {
+            Some(Blocked::Busy) => return Run::More,
+            Some(Blocked::Window) => {
+                let is_narrow = self.requester.room() < self.qp.fixed.window as usize;
+                self.qp.set_narrow(is_narrow);
+            }
+            _ => {}
+        }
+        Run::Idle
+    }
+
+    fn take_back(&mut self) {
+        self.requester.unsend(self.psn);
+    }
+
+    fn fail(&mut self) {
+        self.requester.payload_fault(self.psn, self.host);
+    }
+
+    fn deferred(&mut self) -> &mut Deferred {
+        self.host.common.deferred
+    }
+}
+
+struct Replies<'a, 'h> {
+    responder: &'a mut QpResponder,
+    host: &'a mut RecvSide<'h>,
+}
+
+impl Source for Replies<'_, '_> {
+    type Memory = Segment;
+
+    #[inline]
+    fn next(&mut self) -> Next<'_, Segment> {
+        match self.responder.poll_transmit(self.host) {
+            Some(transmit) => Next::Packet(transmit),
+            None => Next::Nothing,
+        }
+    }
+
+    fn end(&mut self) -> Run {
+        Run::Idle
+    }
+
+    fn take_back(&mut self) {
+        self.responder.unsend();
+    }
+
+    fn fail(&mut self) {
+        self.responder.payload_fault(self.host);
+    }
+
+    fn deferred(&mut self) -> &mut Deferred {
+        self.host.common.deferred
+    }
+}
+
+struct Datagrams<'a, 'h> {
+    sender: &'a mut QpSender,
+    host: &'a mut SendSide<'h>,
+    mtu: Mtu,
+    /// Where those go that are sent now.
+    address: &'a Arc<Ah>,
+    is_at_end: bool,
+}
+
+impl Source for Datagrams<'_, '_> {
+    type Memory = Payload;
+
+    #[inline]
+    fn next(&mut self) -> Next<'_, Payload> {
+        match self.sender.poll_transmit(self.mtu, self.host) {
+            None => {
+                self.is_at_end = true;
+                Next::Nothing
+            }
+            Some(datagram) if Arc::ptr_eq(datagram.address, self.address) => {
+                Next::Packet(datagram.transmit)
+            }
+            Some(_) => Next::OtherPath,
+        }
+    }
+
+    fn end(&mut self) -> Run {
+        Run::Idle
+    }
+
+    fn take_back(&mut self) {
+        self.sender.unsend();
+    }
+
+    fn fail(&mut self) {
+        self.sender.payload_fault(self.host);
+    }
+
+    fn deferred(&mut self) -> &mut Deferred {
+        self.host.common.deferred
+    }
+}
+
+/// Sends requests, or datagrams, as far as one run goes. The send lock is held by the caller.
+pub(crate) fn requests(qp: &Qp, half: &mut SendHalf, deferred: &mut Deferred, now: Instant) -> Run {
+    let run = qp.with_send(half, None, deferred, |service, host, route| {
+        match (service, route) {
+            (SendService::Connected(_, requester), Some(route)) => {
+                connected(qp, requester, host, route, now)
+            }
+            (SendService::Connected(..), None) => Run::Idle,
+            (SendService::Datagram(sender), _) => datagrams(qp, sender, host),
+        }
+    });
+    if run == Run::Absent {
+        half.waiting.stop_sending(deferred.faults.take());
+    }
+    run
+}
+
+fn connected(
+    qp: &Qp,
+    requester: &mut QpRequester,
+    host: &mut SendSide<'_>,
+    route: &mut Route,
+    now: Instant,
+) -> Run {
+    let stats = host.common.stats;
+    let mut budget = Budget::new(route.path.keeps_own());
+    let mut source = Requests {
+        qp,
+        requester,
+        host,
+        now,
+        psn: Psn::new(0),
+    };
+    let run = pump(qp, &mut source, &mut route.path, stats, &mut budget);
+    if !budget.is_untouched() {
+        qp.last_sent.note();
+        qp.last_sent.note_at(now.as_ns());
+    }
+    flush_path(qp, &qp.last_sent, &mut route.path, stats);
+    run
+}
+
+/// Sends datagrams. Each path is locked once for those that follow each other on it.
+fn datagrams(qp: &Qp, sender: &mut QpSender, host: &mut SendSide<'_>) -> Run {
+    let credit = &qp.fixed.credit;
+    let stats = host.common.stats;
+    let mtu = qp.shared().port.active_mtu();
+    let mut budget = Budget::new(false);
+    let run = loop {
+        let Some(datagram) = sender.poll_transmit(mtu, host) else {
+            break Run::Idle;
+        };
+        let address = datagram.address.clone();
+        // It comes again once its path is locked, and others that go there with it.
+        sender.unsend();
+        let mut source = Datagrams {
+            sender,
+            host,
+            mtu,
+            address: &address,
+            is_at_end: false,
+        };
+        let run = address.with_path(credit, stats, |path| {
+            pump(qp, &mut source, path, stats, &mut budget)
+        });
+        if run != Run::Idle || source.is_at_end {
+            break run;
+        }
+    };
+    if !budget.is_untouched() {
+        qp.last_sent.note();
+    }
+    run
+}
+
+/// Sends what the responder owes, as far as one run goes. The receive lock is held by the caller.
+///
+/// Also done before a responder is stopped: its owner may have seen the completion of a message
+/// and be done before the acknowledgement was sent, without which the peer's request would fail.
+pub(crate) fn replies(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) -> Run {
+    if half.waiting.stops_sending() {
+        return Run::Absent;
+    }
+    let run = qp.with_recv(half, None, deferred, |service, host, route| {
+        let (RecvService::Connected(_, responder), Some(route)) = (service, route) else {
+            return Run::Idle;
+        };
+        let stats = host.common.stats;
+        let mut budget = Budget::new(route.path.keeps_own());
+        let mut source = Replies { responder, host };
+        let run = pump(qp, &mut source, &mut route.path, stats, &mut budget);
+        if !budget.is_untouched() {
+            qp.last_replied.note();
+        }
+        flush_path(qp, &qp.last_replied, &mut route.path, stats);
+        run
+    });
+    if run == Run::Absent {
+        half.waiting.stop_sending(deferred.faults.take());
+    }
+    run
+}
+
+/// Sends what waits to go together, and notes if it was much.
+fn flush_path(qp: &Qp, last: &LastSent, path: &mut Path, stats: &Stats) {
+    let bytes = tx::flush(path, &qp.fixed.credit, stats);
+    if let Some(frames) = path.take_own() {
+        if let Err(drop) = own::pass(qp, frames) {
+            qp.shared().stats.count(drop);
+        }
+    }
+    if bytes < MUCH {
+        return;
+    }
+    let now = now_ns();
+    qp.shared().senders.note(now);
+    last.note_much(now);
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the queue pairs of a device share.
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use kernel::workqueue::{impl_has_work, new_work, Work};
+use rdma::net::NetDevice;
+use rdma::table::IdTable;
+use rdma::timer::{impl_has_timer, Timer};
+
+use crate::objects::Objects;
+use crate::port::Port;
+use crate::qp::Qp;
+use crate::queues::Queues;
+use crate::stats::Stats;
+use crate::steering::Senders;
+
+/// The objects that queue pairs find by number, and what they are served by.
+#[pin_data]
+pub(crate) struct Shared {
+    pub(crate) port: Port,
+    pub(crate) queues: Arc<Queues>,
+    /// Which CPUs send much, of all devices.
+    pub(crate) senders: Arc<Senders>,
+    /// Counts what no queue pair has done that is bound to a counter.
+    pub(crate) stats: Arc<Stats>,
+    #[pin]
+    pub(crate) qps: IdTable<Qp>,
+    #[pin]
+    pub(crate) objects: Objects,
+    /// When to look at the queue pairs in ERR that are marked in `qps`, see [`crate::flush`].
+    #[pin]
+    pub(crate) sweep_timer: Timer<Self>,
+    #[pin]
+    sweep: Work<Self>,
+}
+
+impl_has_timer! {
+    impl HasTimer<Self> for Shared { self.sweep_timer }
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Shared { self.sweep }
+}
+
+impl Shared {
+    /// Makes what queue pairs over `netdev` share. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(
+        netdev: &NetDevice,
+        queues: Arc<Queues>,
+        senders: Arc<Senders>,
+    ) -> Result<Arc<Self>> {
+        let port = Port::new(netdev)?;
+        let stats = Arc::new(Stats::new()?, GFP_KERNEL)?;
+        let shared = try_pin_init!(Self {
+            port,
+            queues,
+            senders,
+            stats,
+            qps <- IdTable::new(),
+            objects <- Objects::new(),
+            sweep_timer <- Timer::new(),
+            sweep <- new_work!("ferroce::Shared::sweep"),
+        });
+        Arc::pin_init(shared, GFP_KERNEL)
+    }
+}

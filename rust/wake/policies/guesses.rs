@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What each rule of the policy says where it matters.
+
+use crate::policy::{
+    is_backlog_run_over, is_sending, Arrivals, Budget, Overtaking, Placement, Sent, Stamp,
+    StreamHints, BATCH, LARGE, MOST_ASIDE, MUCH, SLOW_NS,
+};
+use crate::wake::Came;
+
+const MS: u64 = 1_000_000;
+
+fn place(other: Option<u8>, is_crowded: bool, is_batch_full: bool) -> Placement<u8> {
+    let hints = StreamHints {
+        other,
+        is_crowded,
+        is_batch_full,
+    };
+    hints.place()
+}
+
+#[test]
+fn a_stream_is_sent_beside_its_poster() {
+    assert_eq!(place(Some(3), false, false), Placement::Unbound);
+    assert_eq!(place(Some(3), true, false), Placement::On(3));
+}
+
+#[test]
+fn on_the_only_cpu_a_stream_waits_for_more_of_it_but_not_for_long() {
+    assert!(matches!(place(None, false, false), Placement::After(ns) if ns <= MS));
+    assert_eq!(place(None, false, true), Placement::Here);
+    const { assert!(BATCH > 1) };
+}
+
+fn sent(at: u64, much_at: u64) -> Sent {
+    Sent {
+        at: Stamp::new(at),
+        much_at: Stamp::new(much_at),
+    }
+}
+
+#[test]
+fn where_overtaking_loses_what_is_in_flight_is_never_overtaken() {
+    let now = 1_000_000 * MS;
+    let old = sent(now - 1000 * MS, now - 1000 * MS);
+    assert!(old.may_be_overtaken(Overtaking::Loses, 1, || now));
+    assert!(!old.may_be_overtaken(Overtaking::Loses, 0, || now));
+    let much = sent(now - 2 * MS, now - 2 * MS);
+    assert!(much.may_be_overtaken(Overtaking::Loses, 0, || now));
+    let later = now + SLOW_NS;
+    assert!(!much.may_be_overtaken(Overtaking::Loses, 0, || later));
+}
+
+#[test]
+fn where_overtaking_costs_little_the_bond_ends_in_time() {
+    let now = 1_000_000 * MS;
+    let recent = sent(now - 5 * MS, 0);
+    assert!(recent.may_be_overtaken(Overtaking::Costs, 1, || now));
+    assert!(!recent.may_be_overtaken(Overtaking::Costs, 0, || now));
+    let later = now + SLOW_NS;
+    assert!(!recent.may_be_overtaken(Overtaking::Costs, 1, || later));
+    let much = sent(0, now - MS / 2);
+    assert!(much.may_be_overtaken(Overtaking::Costs, 0, || now));
+    assert!(!much.may_be_overtaken(Overtaking::Costs, 0, || now + MS));
+}
+
+#[test]
+fn stamps_go_on_past_32_bits() {
+    // 73 minutes are 2^32 units: a stamp just before is recent just after.
+    let turn = 1u64 << 42;
+    let much = sent(0, turn - MS / 4);
+    assert!(much.may_be_overtaken(Overtaking::Costs, 0, || turn + MS / 4));
+}
+
+/// Packets of so many bytes that a run sends.
+fn run(is_own: bool, bytes: u32, is_cpu_wanted: bool) -> u32 {
+    let mut budget = Budget::new(is_own);
+    assert!(budget.is_untouched());
+    let mut packets = 0;
+    while !budget.is_spent(|| is_cpu_wanted) {
+        budget.spend(bytes);
+        packets += 1;
+        assert!(packets < 10_000);
+    }
+    assert!(!budget.is_untouched());
+    packets
+}
+
+#[test]
+fn a_run_is_bounded_in_packets_and_bytes() {
+    assert_eq!(run(false, 0, false), 64);
+    assert_eq!(run(false, 4096, false), 31);
+    assert_eq!(run(true, 4096, false), 15);
+    assert_eq!(run(true, 32 << 10, false), 2);
+    assert_eq!(run(false, u32::MAX, false), 1);
+}
+
+#[test]
+fn a_run_is_shorter_if_others_want_the_cpu_but_never_nothing() {
+    assert_eq!(run(false, 4096, true), 8);
+    assert_eq!(run(false, 64 << 10, true), 1);
+    assert_eq!(run(false, 64, true), 64);
+}
+
+#[test]
+fn a_backlog_is_handled_in_runs() {
+    assert!(!is_backlog_run_over(7, || true));
+    assert!(is_backlog_run_over(8, || true));
+    assert!(!is_backlog_run_over(63, || false));
+    assert!(is_backlog_run_over(64, || false));
+}
+
+#[test]
+fn a_cpu_that_has_sent_much_goes_on_for_a_millisecond() {
+    assert!(is_sending(10 * MS, 10 * MS + MS / 2));
+    assert!(!is_sending(10 * MS, 11 * MS));
+    // The clock of another CPU may be ahead.
+    assert!(is_sending(10 * MS, 9 * MS));
+}
+
+#[test]
+fn what_is_much_is_more_than_what_is_large() {
+    const { assert!((LARGE as u64) < MUCH) };
+    const { assert!(MOST_ASIDE > 0) };
+}
+
+#[test]
+fn requests_that_come_alone_are_answered_at_once_in_the_end() {
+    let mut arrivals = Arrivals::default();
+    let mut at_once = 0;
+    for _ in 0..100 {
+        match arrivals.note() {
+            Came::Alone => at_once += 1,
+            Came::First => arrivals.end(),
+            Came::Behind => panic!("none was waiting"),
+        }
+    }
+    assert!(at_once > 85, "{at_once}");
+}
+
+#[test]
+fn requests_that_come_together_are_answered_together() {
+    let mut arrivals = Arrivals::default();
+    for _ in 0..20 {
+        assert_eq!(arrivals.note(), Came::First);
+        for _ in 0..7 {
+            assert_eq!(arrivals.note(), Came::Behind);
+        }
+        arrivals.end();
+    }
+}
