@@ -17,7 +17,7 @@ use roce::wire::Packet;
 use crate::backlog::{Aside, Backlog};
 use crate::kick;
 use crate::memory::AtHand;
-use crate::parse::{check_icrc, parse, FIRST_BYTES};
+use crate::parse::{check_icrc, Parsed, FIRST_BYTES};
 use crate::policy::is_backlog_run_over;
 use crate::pump::is_cpu_wanted;
 use crate::qp::{Ends, Qp};
@@ -27,13 +27,13 @@ use crate::service::Service;
 use crate::stats::Counter;
 use crate::wake::{self, Act, Further};
 
-/// A packet with good headers.
-pub(crate) struct Parsed<'a> {
+/// A packet with good headers, and between whom it is.
+pub(crate) struct Delivery<'a> {
     pub(crate) packet: &'a Packet,
     pub(crate) ends: Ends,
 }
 
-impl<'a> Parsed<'a> {
+impl<'a> Delivery<'a> {
     pub(crate) fn new(datagram: &Datagram, packet: &'a Packet) -> Self {
         Self {
             packet,
@@ -102,13 +102,13 @@ fn handle_put_aside(qp: ArcBorrow<'_, Qp>, packet: RxPacket<'_>) {
 fn take_in(qp: ArcBorrow<'_, Qp>, datagram: RxPacket<'_>, act: Act) -> Result<Half, Counter> {
     let mut first = [0; FIRST_BYTES];
     let first = datagram.peek(&mut first);
-    let packet = parse(&datagram, first)?;
-    let parsed = Parsed::new(&datagram, &packet);
-    let half = parsed.check(&qp).map_err(Counter::from)?;
+    let parsed = Parsed::new(&datagram, first);
+    let delivery = Delivery::new(&datagram, parsed.packet()?);
+    let half = delivery.check(&qp).map_err(Counter::from)?;
     if !datagram.is_own() {
         check_icrc(&datagram, first)?;
     }
-    parsed.hand_over(qp, half, AtHand::Owned(datagram), act);
+    delivery.hand_over(qp, half, AtHand::Owned(datagram), act);
     Ok(half)
 }
 

@@ -7,7 +7,7 @@ use roce::host::Handled;
 use roce::wire::{Packet, MAX_HEADER};
 
 use crate::memory::Incoming;
-use crate::parse::parse;
+use crate::parse::Parsed;
 
 /// Packets that waited for memory and are handled without letting go of the half.
 pub(crate) const HELD_PACKETS: u32 = 32;
@@ -18,7 +18,8 @@ pub(crate) fn with_held(
     handle: impl FnOnce(&Packet, Incoming<'_>) -> Handled,
 ) -> Handled {
     let mut header = [0; MAX_HEADER];
-    let Ok(packet) = parse(held, held.peek(&mut header)) else {
+    let parsed = Parsed::new(held, held.peek(&mut header));
+    let Ok(packet) = parsed.packet() else {
         return Handled::Done;
     };
     let incoming = Incoming {
@@ -26,5 +27,5 @@ pub(crate) fn with_held(
         device: None,
         offset: packet.payload_at(held.payload_len()) as usize,
     };
-    handle(&packet, incoming)
+    handle(packet, incoming)
 }

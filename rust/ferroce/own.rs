@@ -9,7 +9,7 @@ use rdma::net::{OwnFrames, PacketQueue};
 use roce::wire::{Body, MAX_HEADER};
 
 use crate::kick;
-use crate::parse::parse;
+use crate::parse::Parsed;
 use crate::qp::Qp;
 use crate::stats::Counter;
 
@@ -28,7 +28,8 @@ pub(crate) fn pass(sender: &Qp, mut frames: PacketQueue<OwnFrames>) -> Result<()
         return Ok(());
     };
     let mut header = [0; MAX_HEADER];
-    let packet = parse(&first, first.peek(&mut header))?;
+    let parsed = Parsed::new(&first, first.peek(&mut header));
+    let packet = parsed.packet()?;
     let guard = rcu::read_lock();
     let qp = shared.qps.get(packet.bth.dest_qp.get(), &guard);
     let qp = qp.ok_or(Counter::UnknownQp)?;

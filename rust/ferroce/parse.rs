@@ -5,7 +5,7 @@
 use kernel::prelude::*;
 use rdma::net::{Datagram, IpHeader};
 use roce::icrc::{self, MaskedHeaders, PlainIpv4, REST_BYTES};
-use roce::wire::{self, bth, Packet, ICRC_BYTES};
+use roce::wire::{self, bth, Packet, ParseError, ICRC_BYTES};
 
 use crate::stats::Counter;
 
@@ -14,16 +14,31 @@ const ICRC_LEN: usize = ICRC_BYTES as usize;
 /// Bytes of a packet that are copied out at once: all headers, and all of a small one.
 pub(crate) const FIRST_BYTES: usize = bth::BYTES + REST_BYTES + ICRC_LEN;
 
-/// Parses a packet, of which `first` are the first bytes: all its headers at least.
+/// A packet that was parsed, or why it could not be.
 ///
-/// # Errors
-///
-/// The counter of the reason for which it is dropped.
-pub(crate) fn parse(datagram: &Datagram, first: &[u8]) -> Result<Packet, Counter> {
-    let mut packet =
-        wire::parse(first, datagram.payload_len()).map_err(|error| Counter::from(error.event()))?;
-    packet.psns = datagram.psns();
-    Ok(packet)
+/// It is large, so its users borrow it from here.
+pub(crate) struct Parsed(Result<Packet, ParseError>);
+
+impl Parsed {
+    /// Parses a packet, of which `first` are the first bytes: all its headers at least.
+    #[inline]
+    pub(crate) fn new(datagram: &Datagram, first: &[u8]) -> Self {
+        let mut parsed = Self(wire::parse(first, datagram.payload_len()));
+        if let Ok(packet) = &mut parsed.0 {
+            packet.psns = datagram.psns();
+        }
+        parsed
+    }
+
+    /// Returns the packet.
+    ///
+    /// # Errors
+    ///
+    /// The counter of the reason for which it is dropped.
+    #[inline]
+    pub(crate) fn packet(&self) -> Result<&Packet, Counter> {
+        self.0.as_ref().map_err(|error| error.event().into())
+    }
 }
 
 /// Checks the ICRC of a packet that was parsed, so is long enough to have one. `first` are its first

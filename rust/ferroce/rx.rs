@@ -9,10 +9,10 @@ use roce::num::Qpn;
 use roce::wire::bth;
 
 use crate::backlog::Backlog;
-use crate::deliver::{may_be_put_aside, put_aside, Parsed};
+use crate::deliver::{may_be_put_aside, put_aside, Delivery};
 use crate::device::Device;
 use crate::memory::AtHand;
-use crate::parse::{check_icrc, parse, FIRST_BYTES};
+use crate::parse::{check_icrc, Parsed, FIRST_BYTES};
 use crate::stats::Counter;
 use crate::wake::Act;
 
@@ -66,28 +66,29 @@ fn receive(device: &Device, datagram: RxPacket<'_>) -> Result<(), Counter> {
         put_aside(qp, datagram.into_held(), None, context);
         return Ok(());
     }
-    let packet = parse(&datagram, first)?;
-    let parsed = Parsed::new(&datagram, &packet);
+    let parsed = Parsed::new(&datagram, first);
+    let packet = parsed.packet()?;
+    let delivery = Delivery::new(&datagram, packet);
     // Rules: VAL-13
     // Either says that there may be many to take it; both must.
     match (
-        is_multicast(parsed.ends.ours),
+        is_multicast(delivery.ends.ours),
         packet.bth.dest_qp == Qpn::MULTICAST,
     ) {
         (false, false) => {}
-        (true, true) => return multicast(device, &parsed, &datagram, first),
+        (true, true) => return multicast(device, &delivery, &datagram, first),
         _ => return Err(Counter::UnknownQp),
     }
     // Rules: VAL-1, VAL-2
     let qp = named.ok_or(Counter::UnknownQp)?;
-    let half = parsed.check(&qp).map_err(Counter::from)?;
+    let half = delivery.check(&qp).map_err(Counter::from)?;
     let other = Backlog::other_for(&shared.senders, datagram.payload_len());
     if let Some(other) = other.filter(|_| may_be_put_aside(&qp)) {
         put_aside(qp, datagram.into_held(), Some(other), context);
         return Ok(());
     }
     check_icrc(&datagram, first)?;
-    parsed.hand_over(qp, half, AtHand::Owned(datagram), Act::OnEach);
+    delivery.hand_over(qp, half, AtHand::Owned(datagram), Act::OnEach);
     Ok(())
 }
 
@@ -95,11 +96,11 @@ fn receive(device: &Device, datagram: RxPacket<'_>) -> Result<(), Counter> {
 // Rules: MCG-1
 fn multicast(
     device: &Device,
-    parsed: &Parsed<'_>,
+    delivery: &Delivery<'_>,
     datagram: &RxPacket<'_>,
     first: &[u8],
 ) -> Result<(), Counter> {
-    let members = device.groups.members(parsed.ends.ours);
+    let members = device.groups.members(delivery.ends.ours);
     let members = members.ok_or(Counter::UnknownQp)?;
     check_icrc(datagram, first)?;
     let shared = &device.shared;
@@ -108,10 +109,10 @@ fn multicast(
             continue;
         };
         // Rules: MCG-3
-        match parsed.check(&qp) {
+        match delivery.check(&qp) {
             Ok(half) => {
                 shared.stats.count(Counter::ReceivedMulticast);
-                parsed.hand_over(qp, half, AtHand::Shared(datagram), Act::OnEach);
+                delivery.hand_over(qp, half, AtHand::Shared(datagram), Act::OnEach);
             }
             Err(event) => shared.stats.count(event.into()),
         }
