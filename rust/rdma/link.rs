@@ -22,7 +22,7 @@ use crate::device::{Device, DeviceMemory, DeviceRef, Registered};
 use crate::net::NetDevice;
 use crate::ops::Operations;
 use crate::sync::{Global, GlobalGuard};
-use crate::timer::msleep;
+use crate::time::msleep;
 
 /// The name that a user gives to a device.
 ///

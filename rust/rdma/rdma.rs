@@ -9,15 +9,15 @@
 //! - [`device`]: a device and its lives; [`ops`]: the verbs of a driver; [`object`]: what they are
 //!   for; [`qp`], [`ah`]: attributes; [`stats`]: counters; [`restrack`]: details for people;
 //! - [`udata`], [`ring`], [`mmap`]: what is shared with a process;
-//! - [`pages`]: memory that keys open: [`umem`], pinned, [`odp`], paged in on demand, [`dmabuf`],
-//!   another driver's;
+//! - [`memory`]: what can be done with any; [`pages`]: what keys open: [`umem`], pinned, [`odp`], paged
+//!   in on demand, [`dmabuf`], another driver's;
 //! - [`post`]: work requests and completions of users in the kernel; [`sg`]: their scatter lists;
 //! - [`upcall`]: telling the owner of a queue.
 //!
 //! The network: [`net`], with what checks its packets, [`crc`].
 //!
-//! What both stand on: [`sync`], [`table`], [`percpu`], [`revocable`], [`timer`], [`work`], and
-//! [`module`], which sees to it that the module can be unloaded.
+//! What both stand on: [`sync`], [`sched`], [`time`], [`table`], [`percpu`], [`revocable`], [`timer`],
+//! [`work`], and [`module`], which sees to it that the module can be unloaded.
 //!
 //! Safe to use means: whatever a driver does with what is here, in whatever order, memory stays
 //! sound. It may still deadlock by calling what sleeps where one must not; each item says so.
@@ -29,6 +29,7 @@ mod counter;
 pub mod device;
 pub mod dmabuf;
 pub mod link;
+pub mod memory;
 pub mod mmap;
 pub mod object;
 pub mod odp;
@@ -54,9 +55,11 @@ pub mod module;
 pub mod net;
 pub mod percpu;
 pub mod revocable;
+pub mod sched;
 pub mod share;
 pub mod sync;
 pub mod table;
+pub mod time;
 pub mod timer;
 pub mod work;
 

@@ -19,8 +19,8 @@ use kernel::prelude::*;
 use rdma_bindings as bindings;
 
 use crate::device::{Device, DeviceMemory};
+use crate::memory::Pages;
 use crate::ops::Operations;
-use crate::pages::Pages;
 use crate::pmem;
 use crate::sg::SgPages;
 
