@@ -6,9 +6,9 @@ use core::ops::Deref;
 
 use kernel::prelude::*;
 use kernel::sync::{new_mutex, Arc, Mutex};
-use rdma::device::{NewDevice, NodeAttr, PortEvent};
+use rdma::device::{NodeAttr, PortEvent};
 use rdma::errno::{EADDRINUSE, EAFNOSUPPORT, EOPNOTSUPP};
-use rdma::link::{for_each_device, LinkName};
+use rdma::link::{for_each_device, LinkName, NewDevice};
 use rdma::net::{
     DefaultGid, Family, NetDevice, NetdevEvent, NetdevEvents, PerNet, PerNetRef,
     PerNetRegistration, Tunnel, ROCE_PORT,
