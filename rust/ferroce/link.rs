@@ -4,9 +4,9 @@
 
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use rdma::device::{Device as IbDevice, NewDevice, NodeAttr, PortEvent};
+use rdma::device::{Device as IbDevice, NodeAttr, PortEvent};
 use rdma::errno::{EADDRINUSE, EOPNOTSUPP};
-use rdma::link::{for_each_device, Link, LinkName};
+use rdma::link::{for_each_device, Link, LinkName, NewDevice};
 use rdma::net::{NetDevice, NetdevEvent, NetdevEvents, PerNetRegistration};
 use rdma::sync::Global;
 

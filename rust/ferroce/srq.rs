@@ -7,8 +7,9 @@ use kernel::sync::{new_mutex, Mutex};
 use rdma::errno::EOPNOTSUPP;
 use rdma::ops::SrqAttr;
 use rdma::ring::SharedRing;
+use rdma::sched::pause;
 use rdma::slots::Slots;
-use rdma::sync::{pause, BhSpinLock, IrqSpinLock};
+use rdma::sync::{BhSpinLock, IrqSpinLock};
 use rdma::upcall::SrqUpcall;
 
 use crate::queue::{Move, PostQueue, WorkQueue, PIECE};

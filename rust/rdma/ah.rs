@@ -141,7 +141,7 @@ impl<'a> AhAttr<'a> {
     }
 
     /// Its plain part, with the next hop's MAC address and the hop limit found out, if the core has
-    /// not done so already; see [`Resolver`](crate::object::Resolver).
+    /// not done so already; see [`Resolver`](crate::qp::Resolver).
     ///
     /// Between default GIDs the IP stack is not asked, which need not have them: the MAC address is
     /// part of the GID. Sleeps, for a second if a neighbour does not answer.

@@ -2,11 +2,11 @@
 
 //! RDMA devices.
 //!
-//! A device is made ([`NewDevice::new`]), registered, and unregistered: by its driver, by a user
+//! A device is [made](crate::link::NewDevice), registered, and unregistered: by its driver, by a user
 //! (`rdma link delete`), by another driver of the same id that is unloaded, or when this module is
 //! unloaded. The types say which of its lives it is in:
 //!
-//! - [`NewDevice`]: not registered yet, nobody else knows it;
+//! - [`NewDevice`](crate::link::NewDevice): not registered yet, nobody else knows it;
 //! - [`Registered`]: a hold on a registered device, which cannot be unregistered meanwhile;
 //! - [`DeviceRef`]: a reference that keeps no more than the name of a device: it may be upgraded to
 //!   a [`Registered`] as long as the device is registered.
@@ -20,29 +20,22 @@ use core::marker::PhantomData;
 use core::ops::Deref;
 use core::ptr::NonNull;
 
-use kernel::error::to_result;
-use kernel::prelude::*;
 use kernel::types::Opaque;
 
 use rdma_bindings as bindings;
 use roce::num::Lkey;
 
-use crate::errno::EOPNOTSUPP;
-use crate::link::{self, Registry};
+use crate::driver::Driver;
 use crate::module::Hold;
-use crate::net::NetDevice;
-use crate::ops::{table, Operations};
-
-use attr::LinkSpeed;
 
 /// An RDMA device with the driver's data.
 ///
 /// # Invariants
 ///
-/// `ib` is a device of the core's that was set up by [`NewDevice::new`] for `T`, whose memory is
+/// `ib` is a device of the core's that was set up by `NewDevice::new` for `T`, whose memory is
 /// alive. `data` is initialised as long as there is a reference to the whole.
 #[repr(C)]
-pub struct Device<T: Operations> {
+pub struct Device<T: Driver> {
     ib: Opaque<bindings::ib_device>,
     /// Keeps the module's code in place while the core may call it.
     hold: Hold,
@@ -50,14 +43,51 @@ pub struct Device<T: Operations> {
 }
 
 // SAFETY: The core's device may be used by any thread, and the driver's data are `Send` and `Sync`.
-unsafe impl<T: Operations> Send for Device<T> {}
+unsafe impl<T: Driver> Send for Device<T> {}
 // SAFETY: As above.
-unsafe impl<T: Operations> Sync for Device<T> {}
+unsafe impl<T: Driver> Sync for Device<T> {}
 
-impl<T: Operations> Device<T> {
+impl<T: Driver> Device<T> {
+    /// Bytes of the whole.
+    pub(crate) const SIZE: usize = {
+        // The core allocates by `kzalloc`, which aligns no better.
+        assert!(core::mem::align_of::<Self>() <= bindings::ARCH_KMALLOC_MINALIGN);
+        core::mem::size_of::<Self>()
+    };
+
+    /// Completes a device that is being made.
+    ///
     /// # Safety
     ///
-    /// `ib` must be a device that was made by [`NewDevice::new`] for `T`, whose data are not
+    /// `ib` must be a device that the core has allocated with room for [`SIZE`](Self::SIZE), and
+    /// nobody else may have it yet.
+    pub(crate) unsafe fn create(ib: NonNull<bindings::ib_device>, hold: Hold, data: T::Device) {
+        let device = ib.cast::<Self>().as_ptr();
+        // SAFETY: The memory is that of a `Device<T>`, of which the core has set up the first
+        // field.
+        unsafe {
+            (&raw mut (*device).hold).write(hold);
+            (&raw mut (*device).data).write(data);
+        }
+    }
+
+    /// Drops what `create` has put there. May sleep.
+    ///
+    /// # Safety
+    ///
+    /// `ib` must have been passed to `create`, and there may be no reference to it.
+    pub(crate) unsafe fn destroy(ib: NonNull<bindings::ib_device>) {
+        let device = ib.cast::<Self>().as_ptr();
+        // SAFETY: Both are there, and nobody uses them any more. The hold goes last.
+        unsafe {
+            core::ptr::drop_in_place(&raw mut (*device).data);
+            core::ptr::drop_in_place(&raw mut (*device).hold);
+        }
+    }
+
+    /// # Safety
+    ///
+    /// `ib` must be a device that was made by `NewDevice::new` for `T`, whose data are not
     /// dropped for `'a`: one that a verb is called with, or that is held registered.
     #[inline]
     pub(crate) unsafe fn from_raw<'a>(ib: *mut bindings::ib_device) -> &'a Self {
@@ -102,29 +132,6 @@ impl<T: Operations> Device<T> {
         u32::try_from(unsafe { (*self.as_raw()).num_comp_vectors }).unwrap_or(1)
     }
 
-    /// How fast the netdev of `port` is, by ethtool.
-    ///
-    /// Takes the RTNL lock, which the caller must not hold; may sleep.
-    ///
-    /// # Errors
-    ///
-    /// `ENODEV` if the port has no netdev any more, `EOPNOTSUPP` if the netdev doesn't say.
-    pub fn link_speed(&self, port: u32) -> Result<LinkSpeed> {
-        let netdev = T::get_netdev(self, port).ok_or(ENODEV)?;
-        // The core would write to the log each time that it is asked.
-        // SAFETY: There is a reference to the netdev.
-        let is_known = unsafe { bindings::netdev_has_link_ksettings(netdev.as_raw()) };
-        if !is_known {
-            return Err(EOPNOTSUPP);
-        }
-        let mut link = LinkSpeed::SLOWEST;
-        // SAFETY: By the invariants the device is valid.
-        to_result(unsafe {
-            bindings::ib_get_eth_speed(self.as_raw(), port, &mut link.speed, &mut link.width)
-        })?;
-        Ok(link)
-    }
-
     /// Tells everyone that `port` became active, or that it failed. Any context.
     pub fn dispatch_port_event(&self, port: u32, event: PortEvent) {
         // SAFETY: A zeroed event is a valid one.
@@ -151,7 +158,7 @@ impl<T: Operations> Device<T> {
     }
 }
 
-impl<T: Operations> Deref for Device<T> {
+impl<T: Driver> Deref for Device<T> {
     type Target = T::Device;
 
     #[inline]
@@ -185,7 +192,7 @@ unsafe impl Sync for DeviceMemory {}
 
 impl DeviceMemory {
     /// Takes a reference of its own.
-    pub(crate) fn of<T: Operations>(device: &Device<T>) -> Self {
+    pub(crate) fn of<T: Driver>(device: &Device<T>) -> Self {
         // SAFETY: The device of a reference is valid.
         unsafe { Self::get(NonNull::from(device).cast()) }
     }
@@ -237,13 +244,13 @@ impl Drop for DeviceMemory {
 ///
 /// # Invariants
 ///
-/// `memory` was made by [`NewDevice::new`] for `T`.
-pub struct DeviceRef<T: Operations> {
+/// `memory` was made by `NewDevice::new` for `T`.
+pub struct DeviceRef<T: Driver> {
     memory: DeviceMemory,
     _operations: PhantomData<Device<T>>,
 }
 
-impl<T: Operations> Clone for DeviceRef<T> {
+impl<T: Driver> Clone for DeviceRef<T> {
     fn clone(&self) -> Self {
         Self {
             memory: self.memory.clone(),
@@ -252,10 +259,10 @@ impl<T: Operations> Clone for DeviceRef<T> {
     }
 }
 
-impl<T: Operations> DeviceRef<T> {
+impl<T: Driver> DeviceRef<T> {
     /// # Safety
     ///
-    /// `memory` must be of a device that was made by [`NewDevice::new`] for `T`.
+    /// `memory` must be of a device that was made by `NewDevice::new` for `T`.
     pub(crate) unsafe fn from_memory(memory: DeviceMemory) -> Self {
         // INVARIANT: The caller promises it.
         Self {
@@ -292,9 +299,9 @@ impl<T: Operations> DeviceRef<T> {
 /// # Invariants
 ///
 /// It owns a hold (`ib_device_try_get`) on the device.
-pub struct Registered<T: Operations>(DeviceRef<T>);
+pub struct Registered<T: Driver>(DeviceRef<T>);
 
-impl<T: Operations> Registered<T> {
+impl<T: Driver> Registered<T> {
     /// Unregisters the device soon, from a work item of the core's. Any context that may not sleep,
     /// too; under RTNL, too. This hold must be dropped before that can come to an end.
     pub fn unregister_queued(&self) {
@@ -315,7 +322,7 @@ impl<T: Operations> Registered<T> {
     }
 }
 
-impl<T: Operations> Deref for Registered<T> {
+impl<T: Driver> Deref for Registered<T> {
     type Target = Device<T>;
 
     fn deref(&self) -> &Device<T> {
@@ -324,7 +331,7 @@ impl<T: Operations> Deref for Registered<T> {
     }
 }
 
-impl<T: Operations> Drop for Registered<T> {
+impl<T: Driver> Drop for Registered<T> {
     fn drop(&mut self) {
         // SAFETY: By the invariants there is a hold to give back.
         unsafe { bindings::ib_device_put(self.0.memory.as_ptr()) };
@@ -341,125 +348,4 @@ pub struct NodeAttr {
     /// The key, not 0, by which work requests of the kernel name its own memory: their addresses are
     /// kernel addresses, as the device has no other device behind it which would map them.
     pub local_dma_lkey: Lkey,
-}
-
-/// A device that is not registered.
-///
-/// # Invariants
-///
-/// The pointer is a device of `T` that nobody else knows, with its data in place.
-pub struct NewDevice<T: Operations>(NonNull<Device<T>>);
-
-impl<T: Operations> NewDevice<T> {
-    /// A device with one port, for a link over `netdev`, in whose network namespace it will be.
-    /// May sleep.
-    ///
-    /// `data` are dropped when the device is unregistered, or with the returned value, after a call
-    /// of [`Operations::dealloc`].
-    ///
-    /// # Errors
-    ///
-    /// `ENODEV` if the driver has no [`link::LinkRegistration`], `ENOMEM`.
-    pub fn new(netdev: &NetDevice, data: T::Device, node: NodeAttr) -> Result<Self> {
-        // The core allocates by `kzalloc`, which aligns no better.
-        const { assert!(core::mem::align_of::<Device<T>>() <= bindings::ARCH_KMALLOC_MINALIGN) };
-
-        let registry = Registry::of::<T>()?;
-        let hold = Hold::new()?;
-        let comp_vectors = i32::try_from(node.comp_vectors.max(1)).map_err(|_| EINVAL)?;
-        // SAFETY: The size is that of a struct which starts with a device, and the namespace is
-        // alive, as the netdev is in it.
-        let ib = unsafe {
-            bindings::_ib_alloc_device(
-                core::mem::size_of::<Device<T>>(),
-                bindings::dev_net(netdev.as_raw()),
-            )
-        };
-        let device = NonNull::new(ib.cast::<Device<T>>()).ok_or(ENOMEM)?;
-        // SAFETY: The memory is that of a `Device<T>`, of which the core has set up the first
-        // field.
-        unsafe {
-            (&raw mut (*device.as_ptr()).hold).write(hold);
-            (&raw mut (*device.as_ptr()).data).write(data);
-        }
-        // SAFETY: The device is ours alone until it is registered.
-        unsafe {
-            // CAST: Node types are below 8.
-            (*ib).node_type = bindings::RDMA_NODE_IB_CA as u8;
-            (*ib).node_guid = u64::from_ne_bytes(node.node_guid);
-            (*ib).phys_port_cnt = 1;
-            (*ib).num_comp_vectors = comp_vectors;
-            (*ib).local_dma_lkey = node.local_dma_lkey.0;
-            (*ib).link_ops = registry.ops();
-            (*ib).uverbs_cmd_mask |= table::COMMANDS;
-            bindings::ib_set_device_ops(ib, table::ops::<T>());
-            (*ib).ops.owner = registry.module();
-        }
-        // INVARIANT: All of it is set up.
-        Ok(Self(device))
-    }
-
-    /// Registers the device as `name`, which a user chose. May sleep.
-    ///
-    /// From here on verbs are called, and it may be unregistered at any time.
-    ///
-    /// # Errors
-    ///
-    /// `EEXIST` or `ENFILE` if the name is taken, `EINVAL` if it is none, what
-    /// [`Operations::query_device`] and others return, `ENOMEM`. The device is dropped then.
-    pub fn register(self, name: link::LinkName<'_>) -> Result<DeviceRef<T>> {
-        if name.as_bytes().contains(&b'%') {
-            return Err(EINVAL);
-        }
-        let ib: NonNull<bindings::ib_device> = self.0.cast();
-        // SAFETY: The device is valid.
-        let memory = unsafe { DeviceMemory::get(ib) };
-        let registry = Registry::of::<T>()?;
-        registry.add(memory.clone())?;
-        // SAFETY: By the invariants the device is set up and nobody else knows it.
-        let result = to_result(unsafe {
-            bindings::ib_mark_name_assigned_by_user(ib.as_ptr());
-            bindings::ib_register_device(
-                ib.as_ptr(),
-                name.as_cstr().as_char_ptr(),
-                core::ptr::null_mut(),
-            )
-        });
-        if let Err(error) = result {
-            registry.remove(ib);
-            return Err(error);
-        }
-        // It is the core's now.
-        core::mem::forget(self);
-        // SAFETY: It was made for `T`.
-        Ok(unsafe { DeviceRef::from_memory(memory) })
-    }
-}
-
-impl<T: Operations> Drop for NewDevice<T> {
-    fn drop(&mut self) {
-        // SAFETY: By the invariants the device is ours, and not registered. This calls
-        // `dealloc_callback`.
-        unsafe { bindings::ib_dealloc_device(self.0.as_ptr().cast()) };
-    }
-}
-
-/// `ib_device_ops.dealloc_driver`: the last call that the core makes for a device. May sleep.
-///
-/// # Safety
-///
-/// To be called by the core alone, once, with a device of `T`.
-pub(crate) unsafe extern "C" fn dealloc_callback<T: Operations>(ib: *mut bindings::ib_device) {
-    // SAFETY: The core calls with a device of ours, whose data are still there.
-    T::dealloc(unsafe { Device::<T>::from_raw(ib) });
-    if let Some(ib) = NonNull::new(ib) {
-        link::forget(ib);
-    }
-    let device = ib.cast::<Device<T>>();
-    // SAFETY: There is no other reference to the data: the device is not registered any more, and
-    // the core makes no further calls. The hold goes last.
-    unsafe {
-        core::ptr::drop_in_place(&raw mut (*device).data);
-        core::ptr::drop_in_place(&raw mut (*device).hold);
-    }
 }

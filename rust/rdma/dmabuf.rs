@@ -14,7 +14,7 @@ use kernel::prelude::*;
 use rdma_bindings as bindings;
 
 use crate::errno::EOPNOTSUPP;
-use crate::pages::Pages;
+use crate::memory::Pages;
 
 /// A part of a dma-buf, mapped.
 ///

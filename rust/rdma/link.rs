@@ -2,27 +2,25 @@
 
 //! Links: devices that a user makes and deletes by `rdma link`.
 //!
-//! One driver registers a link type for as long as its module is loaded. Its devices are kept in a
-//! list, for the driver to find those over a netdev, and for the module to be unloaded safely:
-//! `ib_unregister_driver`, which the core has for that, takes devices by their driver id, and that
-//! of `rxe` is shared with `rdma_rxe`.
+//! One driver registers a link type for as long as its module is loaded.
 
-use core::any::TypeId;
+mod new_device;
+
+pub use new_device::NewDevice;
+
 use core::marker::PhantomData;
-use core::ptr::NonNull;
 
 use kernel::ffi::{c_char, c_int};
 use kernel::prelude::*;
-use kernel::sync::{new_mutex, Arc, Mutex};
-use kernel::types::Opaque;
+use kernel::sync::Arc;
 
 use rdma_bindings as bindings;
 
-use crate::device::{Device, DeviceMemory, DeviceRef, Registered};
+use crate::device::{Device, DeviceRef, Registered};
 use crate::net::NetDevice;
 use crate::ops::Operations;
-use crate::sync::{Global, GlobalGuard};
-use crate::timer::msleep;
+use crate::registry::Registry;
+use crate::sync::GlobalGuard;
 
 /// The name that a user gives to a device.
 ///
@@ -47,7 +45,7 @@ impl<'a> LinkName<'a> {
         self.0.to_bytes()
     }
 
-    pub(crate) fn as_cstr(&self) -> &'a CStr {
+    fn as_cstr(&self) -> &'a CStr {
         self.0
     }
 }
@@ -65,122 +63,6 @@ pub trait Link: Operations {
     /// A user deletes `device`, which is unregistered next. May sleep.
     fn dellink(device: &Device<Self>) {
         let _ = device;
-    }
-}
-
-/// The driver's registration and its devices.
-///
-/// # Invariants
-///
-/// All devices of `devices` were made for the driver whose type is `driver`.
-#[pin_data]
-pub(crate) struct Registry {
-    ops: Opaque<bindings::rdma_link_ops>,
-    module: *mut bindings::module,
-    driver: TypeId,
-    #[pin]
-    devices: Mutex<Devices>,
-}
-
-// SAFETY: The module outlives the registry; the core guards its own part of `ops`.
-unsafe impl Send for Registry {}
-// SAFETY: As above.
-unsafe impl Sync for Registry {}
-
-struct Devices {
-    /// In the order in which they were added, so by number.
-    entries: KVec<Entry>,
-    last_number: u64,
-    closed: bool,
-}
-
-struct Entry {
-    number: u64,
-    device: DeviceMemory,
-}
-
-static REGISTRY: Global<Registry> = Global::new();
-
-impl Registry {
-    /// The registration of the driver `T`.
-    ///
-    /// # Errors
-    ///
-    /// `ENODEV` if there is none.
-    pub(crate) fn of<T: Operations>() -> Result<Arc<Self>> {
-        REGISTRY
-            .get()
-            .filter(|registry| registry.driver == TypeId::of::<T>())
-            .ok_or(ENODEV)
-    }
-
-    /// The module whose code the devices run.
-    pub(crate) fn module(&self) -> *mut bindings::module {
-        self.module
-    }
-
-    /// What devices refer to as their link type.
-    pub(crate) fn ops(&self) -> *const bindings::rdma_link_ops {
-        self.ops.get()
-    }
-
-    /// Adds a device of the registered driver's. May sleep.
-    ///
-    /// # Errors
-    ///
-    /// `ENODEV` if the driver is going, `ENOMEM`.
-    pub(crate) fn add(&self, device: DeviceMemory) -> Result {
-        let mut devices = self.devices.lock();
-        if devices.closed {
-            return Err(ENODEV);
-        }
-        let number = devices.last_number.wrapping_add(1);
-        // INVARIANT: The caller adds devices of the registered driver.
-        devices.entries.push(Entry { number, device }, GFP_KERNEL)?;
-        devices.last_number = number;
-        Ok(())
-    }
-
-    /// Removes a device, if it is there. May sleep.
-    pub(crate) fn remove(&self, device: NonNull<bindings::ib_device>) {
-        self.devices
-            .lock()
-            .entries
-            .retain(|entry| entry.device.as_ptr() != device.as_ptr());
-    }
-
-    /// The first device that was added after the one of that number, and its own.
-    fn after(&self, number: u64) -> Option<(u64, DeviceMemory)> {
-        self.devices
-            .lock()
-            .entries
-            .iter()
-            .find(|entry| entry.number > number)
-            .map(|entry| (entry.number, entry.device.clone()))
-    }
-
-    /// Unregisters all devices, and lets none be added. May sleep.
-    fn unregister_all(&self) {
-        self.devices.lock().closed = true;
-        while let Some((_, device)) = self.after(0) {
-            // SAFETY: The device is valid. Others may do the same: when this returns it is
-            // unregistered, and `dealloc_callback` has removed it from the list.
-            unsafe { bindings::ib_unregister_device(device.as_ptr()) };
-            if self
-                .after(0)
-                .is_some_and(|(_, next)| next.as_ptr() == device.as_ptr())
-            {
-                // It is being registered at this moment.
-                msleep(1);
-            }
-        }
-    }
-}
-
-/// Removes `device` from the list of whatever driver is registered. May sleep.
-pub(crate) fn forget(device: NonNull<bindings::ib_device>) {
-    if let Some(registry) = REGISTRY.get() {
-        registry.remove(device);
     }
 }
 
@@ -225,23 +107,9 @@ impl<T: Link> LinkRegistration<T> {
         ops.type_ = T::TYPE.as_char_ptr();
         ops.newlink = Some(newlink_callback::<T>);
         ops.dellink = Some(dellink_callback::<T>);
-        // INVARIANT: There are no devices yet.
-        let registry = Arc::pin_init(
-            try_pin_init!(Registry {
-                ops: Opaque::new(ops),
-                module: module.as_ptr(),
-                driver: TypeId::of::<T>(),
-                devices <- new_mutex!(Devices {
-                    entries: KVec::new(),
-                    last_number: 0,
-                    closed: false,
-                }, "rdma::Registry::devices"),
-            }? Error),
-            GFP_KERNEL,
-        )?;
-        let global = REGISTRY.install(registry.clone())?;
+        let (registry, global) = Registry::install::<T>(ops, module)?;
         // SAFETY: The operations stay in place until they are unregistered by `drop`.
-        unsafe { bindings::rdma_link_register(registry.ops.get()) };
+        unsafe { bindings::rdma_link_register(registry.ops()) };
         Ok(Self {
             registry,
             _global: global,
@@ -253,7 +121,7 @@ impl<T: Link> LinkRegistration<T> {
 impl<T: Link> Drop for LinkRegistration<T> {
     fn drop(&mut self) {
         // SAFETY: They were registered by `register`. This waits for `newlink` to return.
-        unsafe { bindings::rdma_link_unregister(self.registry.ops.get()) };
+        unsafe { bindings::rdma_link_unregister(self.registry.ops()) };
         self.registry.unregister_all();
     }
 }

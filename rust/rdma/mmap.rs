@@ -12,8 +12,7 @@
 
 use core::ptr::NonNull;
 
-use kernel::error::{from_err_ptr, from_result, to_result};
-use kernel::ffi::c_int;
+use kernel::error::{from_err_ptr, to_result};
 use kernel::page::PAGE_SHIFT;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Atomic, Full};
@@ -23,8 +22,7 @@ use kernel::types::Opaque;
 use rdma_bindings as bindings;
 
 use crate::device::Device;
-use crate::object::Ucontext;
-use crate::ops::Operations;
+use crate::driver::Driver;
 use crate::ring::SharedMemory;
 
 /// What a process passes to `mmap` to get a ring: `struct mminfo`.
@@ -74,7 +72,7 @@ impl RingFile {
     /// # Errors
     ///
     /// `ENOMEM`, `ENFILE`.
-    pub(crate) fn new<T: Operations>(device: &Device<T>) -> Result<Self> {
+    pub(crate) fn new<T: Driver>(device: &Device<T>) -> Result<Self> {
         // SAFETY: The device is valid.
         let file = unsafe { bindings::empty_shmem_file(device.as_raw()) };
         // INVARIANT: The reference is ours.
@@ -220,41 +218,42 @@ impl Drop for MappingSlot {
     }
 }
 
-/// `ib_device_ops.mmap`: maps the ring that the area's offset names.
+/// Maps the ring that the offset of `vma` names, as one of `file`.
+///
+/// # Errors
 ///
 /// `EINVAL` when no ring has that offset, when it was mapped already, when the length differs, or
 /// when the mapping is private.
 ///
 /// # Safety
 ///
-/// To be called by the core alone, with a context of a device of `T`.
-pub(crate) unsafe extern "C" fn mmap_callback<T: Operations>(
+/// To be called in the `mmap` callback for `vma`, of `ucontext`, all of whose entries are of this
+/// crate.
+pub(crate) unsafe fn map_ring(
     ucontext: *mut bindings::ib_ucontext,
     vma: *mut bindings::vm_area_struct,
-) -> c_int {
-    // SAFETY: The core passes a valid context and area.
+    file: &RingFile,
+) -> Result {
+    // SAFETY: The caller passes a valid context and area.
     let found = unsafe { bindings::rdma_user_mmap_entry_get(ucontext, vma) };
-    let Some(core) = NonNull::new(found) else {
-        return EINVAL.to_errno();
-    };
-    // SAFETY: All entries of this device's contexts are in an `Entry`, and the core keeps it alive
-    // until `rdma_user_mmap_entry_put` below.
+    let core = NonNull::new(found).ok_or(EINVAL)?;
+    // SAFETY: By the safety requirements it is in an `Entry`, and the core keeps it alive until
+    // `rdma_user_mmap_entry_put` below.
     let entry = unsafe { core.cast::<Entry>().as_ref() };
-    let result = from_result(|| {
+    let map = || {
         if entry.is_mapped.xchg(true, Full) {
             return Err(EINVAL);
         }
-        let map = || {
-            // SAFETY: The context is valid and of `T`, and this is the callback for the area.
-            unsafe { Ucontext::<T>::from_raw(ucontext).ring_file().take_over(vma) }?;
-            // SAFETY: The core calls with a valid area that is being set up, and locked for that.
-            unsafe { entry.memory.map(vma) }
-        };
-        map().inspect_err(|_| {
+        // SAFETY: This is the callback for the area.
+        let taken = unsafe { file.take_over(vma) };
+        // SAFETY: The caller passes a valid area that is being set up, and locked for that.
+        let mapped = taken.and_then(|()| unsafe { entry.memory.map(vma) });
+        if mapped.is_err() {
             entry.is_mapped.xchg(false, Full);
-        })?;
-        Ok(0)
-    });
+        }
+        mapped
+    };
+    let result = map();
     // SAFETY: The reference was taken above.
     unsafe { bindings::rdma_user_mmap_entry_put(core.as_ptr()) };
     result

@@ -18,7 +18,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full};
 
 use crate::sync::Marked;
-use crate::timer::msleep;
+use crate::time::msleep;
 
 /// How many [`Hold`]s there are.
 static HOLDS: Atomic<usize> = Atomic::new(0);

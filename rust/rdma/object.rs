@@ -10,16 +10,14 @@ use core::mem::MaybeUninit;
 use core::ops::Deref;
 use core::ptr::NonNull;
 
-use kernel::sync::atomic::{atomic_store, Relaxed};
 use kernel::types::Opaque;
 
 use rdma_bindings as bindings;
 use roce::num::Qpn;
 
 use crate::device::Device;
+use crate::driver::Driver;
 use crate::mmap::{Mapping, MappingSlot, RingFile};
-use crate::ops::Operations;
-use crate::qp::QpType;
 use crate::udata::MAX_RINGS;
 use crate::upcall::GateOwner;
 
@@ -56,17 +54,17 @@ macro_rules! object {
         ///
         /// `ib` is a valid object of the core's, of a device of `T`; `body` is initialised.
         #[repr(C)]
-        pub struct $name<T: Operations> {
+        pub struct $name<T: Driver> {
             ib: Opaque<bindings::$c>,
             body: MaybeUninit<Body<T::$data $(, $gate)?>>,
         }
 
         // SAFETY: The core's part may be used by any thread, and the driver's is `Send` and `Sync`.
-        unsafe impl<T: Operations> Send for $name<T> {}
+        unsafe impl<T: Driver> Send for $name<T> {}
         // SAFETY: As above.
-        unsafe impl<T: Operations> Sync for $name<T> {}
+        unsafe impl<T: Driver> Sync for $name<T> {}
 
-        impl<T: Operations> $name<T> {
+        impl<T: Driver> $name<T> {
             /// Bytes of the whole.
             // Not every object is allocated by the core, nor passed to a verb.
             #[allow(dead_code)]
@@ -150,7 +148,7 @@ macro_rules! object {
             }
         }
 
-        impl<T: Operations> Deref for $name<T> {
+        impl<T: Driver> Deref for $name<T> {
             type Target = T::$data;
 
             #[inline]
@@ -166,7 +164,7 @@ object! {
     Ucontext, ib_ucontext, Ucontext, RingFile
 }
 
-impl<T: Operations> Ucontext<T> {
+impl<T: Driver> Ucontext<T> {
     /// The file that mappings of its rings refer to.
     pub(crate) fn ring_file(&self) -> &RingFile {
         &self.body().gate
@@ -208,37 +206,7 @@ object! {
     Mw, ib_mw, Mw
 }
 
-/// Who finds out where the peer of a queue pair is, when its address vector is set.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Resolver {
-    /// The core: before it calls [`modify_qp`](Operations::modify_qp) it has looked up the route to
-    /// the peer and its MAC address by the IP stack, and it refuses the call if there is none.
-    Core,
-    /// The driver, by [`AhAttr::resolve`](crate::ah::AhAttr::resolve).
-    Driver,
-}
-
-impl<T: Operations> Qp<T> {
-    /// Says who resolves the address that is set next, by a process.
-    ///
-    /// The core does so for the types of queue pairs that it knows to be connected, and has no other
-    /// way of asking. So a queue pair that is left to its driver shows itself as one of type
-    /// `DRIVER` meanwhile, in `rdma resource` for example, and is to be given back as soon as it has
-    /// its address. It matters to nothing else in the core: a queue pair is entered in its tables
-    /// when it is created, as what it is.
-    ///
-    /// The driver serialises calls for the same queue pair. A call that the core has begun meanwhile
-    /// may go either way, which [`AhAttr::resolve`](crate::ah::AhAttr::resolve) takes into account.
-    pub fn set_resolver(&self, resolver: Resolver, qp_type: QpType) {
-        let shown = match resolver {
-            Resolver::Driver if self.is_user() => bindings::ib_qp_type_IB_QPT_DRIVER,
-            // The core resolves for processes alone.
-            _ => qp_type.to_raw(),
-        };
-        // SAFETY: By the invariants the queue pair is valid. The core only reads this, a word.
-        unsafe { atomic_store(&raw mut (*self.as_raw()).qp_type, shown, Relaxed) };
-    }
-
+impl<T: Driver> Qp<T> {
     /// The protection domain that it belongs to.
     #[inline]
     pub fn pd(&self) -> Option<&Pd<T>> {
@@ -254,7 +222,7 @@ impl<T: Operations> Qp<T> {
     }
 }
 
-impl<T: Operations> Pd<T> {
+impl<T: Driver> Pd<T> {
     /// The context of the process that it belongs to; none if it is the kernel's.
     #[inline]
     pub fn ucontext(&self) -> Option<&Ucontext<T>> {
@@ -270,7 +238,7 @@ impl<T: Operations> Pd<T> {
 
 macro_rules! owned {
     ($($name:ident),*) => {$(
-        impl<T: Operations> $name<T> {
+        impl<T: Driver> $name<T> {
             /// Whether a process has it, and not the kernel.
             #[inline]
             pub fn is_user(&self) -> bool {

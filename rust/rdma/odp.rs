@@ -54,13 +54,13 @@ use kernel::types::Opaque;
 
 use rdma_bindings as bindings;
 
+use crate::memory::Pages;
 use crate::module::InUse;
 use crate::new_bh_spinlock;
-use crate::pages::Pages;
 use crate::pmem;
 use crate::sync::BhSpinLock;
 use crate::table::IdTable;
-use crate::timer::now_ns;
+use crate::time::now_ns;
 use crate::work;
 
 #[cfg(not(CONFIG_INFINIBAND_ON_DEMAND_PAGING))]

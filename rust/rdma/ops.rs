@@ -9,6 +9,10 @@
 //! calls none for an object before it was created or after it was destroyed, and destroys none that
 //! another object needs; beyond that verbs run in parallel, also those for the same object.
 
+mod counter;
+mod link_speed;
+mod restrack;
+mod stats;
 pub(crate) mod table;
 
 use core::num::NonZero;
@@ -24,6 +28,7 @@ use roce::pma::MAD_BYTES;
 use crate::ah::{AhAttr, AhInfo};
 use crate::device::attr::{DeviceAttr, PortAttr, PortImmutable};
 use crate::device::Device;
+use crate::driver::Driver;
 use crate::net::NetDevice;
 use crate::object::{Ah, Cq, Mr, Mw, Pd, Qp, Srq, Ucontext};
 use crate::post::{Completions, RecvList, SendList};
@@ -591,4 +596,17 @@ pub trait Operations: Sized + 'static {
         let _ = (srq, details);
         Ok(())
     }
+}
+
+// The objects of a driver are of the types that its verbs name.
+impl<T: Operations> Driver for T {
+    type Device = T::Device;
+    type Ucontext = T::Ucontext;
+    type Pd = T::Pd;
+    type Cq = T::Cq;
+    type Qp = T::Qp;
+    type Mw = T::Mw;
+    type Srq = T::Srq;
+    type Ah = T::Ah;
+    type Mr = T::Mr;
 }

@@ -18,8 +18,8 @@ use roce::completion::Status;
 use roce::num::{Imm, Iova, Lkey, Qkey, Qpn, Rkey};
 use roce::wr::{AtomicOp, DatagramDest, LocalOp, Register, Remote, SendFlags, SendOp};
 
+use crate::driver::Driver;
 use crate::object::Ah;
-use crate::ops::Operations;
 use crate::upcall::QpUpcall;
 
 /// A list of sends, in order.
@@ -29,14 +29,14 @@ use crate::upcall::QpUpcall;
 /// `next` is null or a valid work request, whose list ends with null, for `'a`; `current` is the one
 /// that was returned last, or the first. Each is of the C type that goes with its opcode and, if
 /// `is_datagram`, with a queue pair for datagrams.
-pub struct SendList<'a, T: Operations> {
+pub struct SendList<'a, T: Driver> {
     next: *const bindings::ib_send_wr,
     current: *const bindings::ib_send_wr,
     is_datagram: bool,
     _list: PhantomData<(&'a bindings::ib_send_wr, T)>,
 }
 
-impl<'a, T: Operations> SendList<'a, T> {
+impl<'a, T: Driver> SendList<'a, T> {
     /// # Safety
     ///
     /// As the invariants say.
@@ -56,7 +56,7 @@ impl<'a, T: Operations> SendList<'a, T> {
     }
 }
 
-impl<'a, T: Operations> Iterator for SendList<'a, T> {
+impl<'a, T: Driver> Iterator for SendList<'a, T> {
     type Item = SendWr<'a, T>;
 
     fn next(&mut self) -> Option<SendWr<'a, T>> {
@@ -79,13 +79,13 @@ impl<'a, T: Operations> Iterator for SendList<'a, T> {
 ///
 /// `raw` is valid for `'a` and of the C type that goes with its opcode and, if `is_datagram`, with a
 /// queue pair for datagrams.
-pub struct SendWr<'a, T: Operations> {
+pub struct SendWr<'a, T: Driver> {
     raw: NonNull<bindings::ib_send_wr>,
     is_datagram: bool,
     _list: PhantomData<(&'a bindings::ib_send_wr, T)>,
 }
 
-impl<'a, T: Operations> SendWr<'a, T> {
+impl<'a, T: Driver> SendWr<'a, T> {
     fn raw(&self) -> &'a bindings::ib_send_wr {
         // SAFETY: By the invariants.
         unsafe { self.raw.as_ref() }

@@ -5,15 +5,16 @@
 use core::ptr::NonNull;
 
 use kernel::prelude::*;
+use kernel::sync::atomic::{atomic_store, Relaxed};
 
 use rdma_bindings as bindings;
 use roce::num::{Mtu, Psn, Qkey, Qpn};
 use roce::qp::{Attr, Mask, State};
 
 use crate::ah::{AhAttr, AhInfo};
+use crate::driver::Driver;
 use crate::errno::EOPNOTSUPP;
-use crate::object::{Cq, Srq};
-use crate::ops::Operations;
+use crate::object::{Cq, Qp, Srq};
 
 /// What a queue pair transports by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +50,39 @@ impl QpType {
             Self::Ud => bindings::ib_qp_type_IB_QPT_UD,
             Self::Gsi => bindings::ib_qp_type_IB_QPT_GSI,
         }
+    }
+}
+
+/// Who finds out where the peer of a queue pair is, when its address vector is set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Resolver {
+    /// The core: before it calls [`modify_qp`](crate::ops::Operations::modify_qp) it has looked up
+    /// the route to the peer and its MAC address by the IP stack, and it refuses the call if there is
+    /// none.
+    Core,
+    /// The driver, by [`AhAttr::resolve`](crate::ah::AhAttr::resolve).
+    Driver,
+}
+
+impl<T: Driver> Qp<T> {
+    /// Says who resolves the address that is set next, by a process.
+    ///
+    /// The core does so for the types of queue pairs that it knows to be connected, and has no other
+    /// way of asking. So a queue pair that is left to its driver shows itself as one of type
+    /// `DRIVER` meanwhile, in `rdma resource` for example, and is to be given back as soon as it has
+    /// its address. It matters to nothing else in the core: a queue pair is entered in its tables
+    /// when it is created, as what it is.
+    ///
+    /// The driver serialises calls for the same queue pair. A call that the core has begun meanwhile
+    /// may go either way, which [`AhAttr::resolve`](crate::ah::AhAttr::resolve) takes into account.
+    pub fn set_resolver(&self, resolver: Resolver, qp_type: QpType) {
+        let shown = match resolver {
+            Resolver::Driver if self.is_user() => bindings::ib_qp_type_IB_QPT_DRIVER,
+            // The core resolves for processes alone.
+            _ => qp_type.to_raw(),
+        };
+        // SAFETY: By the invariants the queue pair is valid. The core only reads this, a word.
+        unsafe { atomic_store(&raw mut (*self.as_raw()).qp_type, shown, Relaxed) };
     }
 }
 
@@ -88,7 +122,7 @@ impl QpCaps {
 }
 
 /// What a queue pair is created with.
-pub struct QpInit<'a, T: Operations> {
+pub struct QpInit<'a, T: Driver> {
     /// What it transports by.
     pub qp_type: QpType,
     /// Where completions of sends go.
@@ -107,7 +141,7 @@ pub struct QpInit<'a, T: Operations> {
     pub srq: Option<&'a Srq<T>>,
 }
 
-impl<'a, T: Operations> QpInit<'a, T> {
+impl<'a, T: Driver> QpInit<'a, T> {
     /// # Errors
     ///
     /// `EOPNOTSUPP` for other types of queue pairs, `EINVAL` if a completion queue is missing.

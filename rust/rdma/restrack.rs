@@ -11,9 +11,6 @@ use kernel::prelude::*;
 
 use rdma_bindings as bindings;
 
-use crate::object::{Cq, Mr, Qp, Srq};
-use crate::ops::Operations;
-
 /// The details of an object, under names of the driver's: `rdma -dd resource show`.
 ///
 /// They are written one by one, so they may be of different moments.
@@ -75,7 +72,7 @@ impl Details<'_> {
 /// # Safety
 ///
 /// `message` must be a valid message that is being written, and nobody else's during the call.
-unsafe fn write(
+pub(crate) unsafe fn write(
     message: *mut bindings::sk_buff,
     fill: impl FnOnce(&mut Details<'_>) -> Result,
 ) -> c_int {
@@ -107,45 +104,4 @@ unsafe fn write(
             error.to_errno()
         }
     }
-}
-
-macro_rules! callback {
-    ($(#[$meta:meta])* $callback:ident, $object:ident, $c:ident, $verb:ident) => {
-        $(#[$meta])*
-        ///
-        /// # Safety
-        ///
-        /// To be called by the core alone, with a message that it writes and an object of a device
-        /// of `T` that it keeps from being destroyed.
-        pub(crate) unsafe extern "C" fn $callback<T: Operations>(
-            message: *mut bindings::sk_buff,
-            object: *mut bindings::$c,
-        ) -> c_int {
-            // SAFETY: The core passes an object that was created: it enters one in its tables after
-            // that, takes it out before it has it destroyed, and waits for those who look at it.
-            let object = unsafe { $object::<T>::from_raw(object) };
-            // SAFETY: The core passes a message that it writes.
-            unsafe { write(message, |details| T::$verb(object, details)) }
-        }
-    };
-}
-
-callback! {
-    /// `ib_device_ops.fill_res_qp_entry`.
-    fill_qp, Qp, ib_qp, qp_details
-}
-
-callback! {
-    /// `ib_device_ops.fill_res_cq_entry`.
-    fill_cq, Cq, ib_cq, cq_details
-}
-
-callback! {
-    /// `ib_device_ops.fill_res_mr_entry`.
-    fill_mr, Mr, ib_mr, mr_details
-}
-
-callback! {
-    /// `ib_device_ops.fill_res_srq_entry`.
-    fill_srq, Srq, ib_srq, srq_details
 }

@@ -19,8 +19,6 @@ use kernel::types::NotThreadSafe;
 
 use rdma_bindings as bindings;
 
-use crate::work::give_way;
-
 /// What an [`Atomic`] does without order, in place: its own `load` and `store` call a C function each.
 pub trait Marked<T> {
     /// `READ_ONCE`: `load(Relaxed)`.
@@ -180,21 +178,6 @@ pub fn full_barrier() {
 pub fn may_disable_bh() -> bool {
     // SAFETY: Callable in any context.
     unsafe { bindings::may_disable_bh() }
-}
-
-/// Lets others run, if they want to, between two pieces of long work. Process context, with nothing held
-/// that spins.
-///
-/// # Errors
-///
-/// `EINTR` if the calling process is being killed: the rest of the work is for nobody then.
-pub fn pause() -> Result {
-    give_way();
-    // SAFETY: Callable in any context.
-    if unsafe { bindings::is_being_killed() } {
-        return Err(EINTR);
-    }
-    Ok(())
 }
 
 /// Bottom halves are disabled on this CPU.

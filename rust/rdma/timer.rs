@@ -45,20 +45,7 @@ use crate::module::Hold;
 use crate::new_bh_spinlock;
 use crate::sync::{BhSpinLock, Marked};
 
-/// The time of the monotonic clock in nanoseconds, which timers go by. Any context.
-#[inline]
-pub fn now_ns() -> u64 {
-    // SAFETY: Callable in any context.
-    let now = unsafe { bindings::ktime_get() };
-    // The monotonic clock starts at 0 and does not reach 2^63 in 292 years.
-    now.unsigned_abs()
-}
-
-/// Sleeps for `ms` milliseconds at least. Process context.
-pub fn msleep(ms: u32) {
-    // SAFETY: The caller may sleep.
-    unsafe { bindings::msleep(ms) };
-}
+pub use crate::time::{msleep, now_ns};
 
 /// A timer, embedded in the `T` whose [`TimerCallback::expired`] it calls.
 ///

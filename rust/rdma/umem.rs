@@ -19,8 +19,8 @@ use kernel::prelude::*;
 use rdma_bindings as bindings;
 
 use crate::device::{Device, DeviceMemory};
-use crate::ops::Operations;
-use crate::pages::Pages;
+use crate::driver::Driver;
+use crate::memory::Pages;
 use crate::pmem;
 use crate::sg::SgPages;
 
@@ -80,12 +80,7 @@ impl Umem {
     /// `EINVAL` if `len` is 0 or the range wraps, `ENOMEM` if the limit does not allow it, `EFAULT`
     /// if the process does not have that memory or not with these rights, `EOPNOTSUPP` for
     /// on-demand paging.
-    pub fn pin<T: Operations>(
-        device: &Device<T>,
-        start: u64,
-        len: u64,
-        access: u32,
-    ) -> Result<Self> {
+    pub fn pin<T: Driver>(device: &Device<T>, start: u64, len: u64, access: u32) -> Result<Self> {
         let start = usize::try_from(start).map_err(|_| EINVAL)?;
         let len = usize::try_from(len).map_err(|_| EINVAL)?;
         if len == 0 {

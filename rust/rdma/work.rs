@@ -18,38 +18,7 @@ use kernel::{bindings, workqueue};
 
 use crate::module::Hold;
 
-/// Whether the scheduler has something else for this CPU to do: who has worked for a while, and has
-/// more, had better stop, and go on where others have their turn. Any context.
-#[inline]
-pub fn is_cpu_wanted() -> bool {
-    // SAFETY: Callable in any context.
-    unsafe { rdma_bindings::is_cpu_wanted() }
-}
-
-/// Has others have their turn, if the scheduler wants that. For work items, with nothing held; does
-/// nothing in a bottom half.
-///
-/// A kernel that is preempted lazily has a thread run until the next tick otherwise, however many work
-/// items that are.
-pub fn give_way() {
-    // SAFETY: By who calls it nothing is held.
-    unsafe { rdma_bindings::give_way() };
-}
-
-/// Whether somebody waits for this CPU, even if the scheduler will have who runs go on for a while, as
-/// it does for some milliseconds. Any context.
-#[inline]
-pub fn others_wait() -> bool {
-    // SAFETY: Callable in any context.
-    unsafe { rdma_bindings::others_wait() }
-}
-
-/// Has them go first, for work items that have more to do, with nothing held; does nothing in a bottom
-/// half.
-pub fn let_others_go_first() {
-    // SAFETY: By who calls it nothing is held.
-    unsafe { rdma_bindings::let_others_go_first() };
-}
+pub use crate::sched::{give_way, is_cpu_wanted, let_others_go_first, others_wait};
 
 /// How a [`Queue`] runs its items.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -58,23 +58,10 @@ use crate::wr::RecvRequest;
 
 use replay::Replays;
 
+pub use crate::half::RecvState;
 pub use config::{RecvConfig, RecvUpdate, RemoteAccess};
 pub use replay::Replay;
 pub use report::{Owes, RecvReport, Within};
-
-/// What a responder is doing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RecvState {
-    /// RESET or INIT: it has no PSN yet. Receives may be posted and stay where they are.
-    Idle,
-    /// RTR, RTS or SQD.
-    Running,
-    /// It refused a request; replies that it owes for earlier ones, and the refusal, are still to
-    /// be sent. Whatever is posted is flushed.
-    Failed,
-    /// ERR: whatever is posted is flushed.
-    Error,
-}
 
 /// The responder of one queue pair: receives of payload `P`, grants `G`.
 #[derive(Debug)]

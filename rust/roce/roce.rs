@@ -72,10 +72,10 @@
 //!
 //! # Modules
 //!
-//! Imports run one way, from right to left:
+//! Imports run one way, from right to left (`scripts/circles`):
 //!
 //! ```text
-//!   num time limits | wire opcode icrc pma | wr completion event abi | host | send recv ud | qp
+//!   num time limits half | wire opcode icrc pma | wr completion event abi | host | send recv ud | qp
 //! ```
 
 #![cfg_attr(not(test), no_std)]
@@ -85,6 +85,7 @@
 pub mod abi;
 pub mod completion;
 pub mod event;
+pub mod half;
 pub mod host;
 pub mod icrc;
 pub mod limits;

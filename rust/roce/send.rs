@@ -59,27 +59,10 @@ use crate::wr::{AtomicOp, LocalOp, SendOp};
 use pace::Pace;
 use window::{Entry, Outstanding, Window};
 
+pub use crate::half::SendState;
 pub use config::{RetryCount, SendConfig, SendUpdate};
 pub use report::{SendReport, Waiting};
 pub use window::Slot;
-
-/// What a requester is doing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SendState {
-    /// RESET, INIT or RTR: it has no PSN yet and takes no work.
-    Idle,
-    /// RTS.
-    Running,
-    /// SQD: it finishes what it has begun.
-    Draining,
-    /// SQD: it has finished what it had begun.
-    Drained,
-    /// SQE: a request failed on an unreliable transport. Whatever is posted is flushed, until the
-    /// owner resumes it.
-    Stopped,
-    /// ERR: whatever is posted is flushed.
-    Error,
-}
 
 /// Why a requester that has work sends nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -624,10 +624,10 @@ static void make_vdso(struct memory *memory)
 	memcpy(memory->before, memory->bytes, memory->size);
 }
 
-/* Before 7.3 it is a mapping without pages, as that of a device. */
+/* Before 7.3 it is a mapping without pages, as those of devices. */
 static void need_pages_in_vvar(void)
 {
-	if (!system("sed -n '/\\[vvar\\]/,/VmFlags/p' /proc/self/smaps | grep -qw pf"))
+	if (!system("sed -n '/\\[vvar\\]/,/VmFlags/p' /proc/self/smaps | grep -qEw 'io|pf'"))
 		skip("this kernel's vvar has no pages");
 }
 
@@ -889,8 +889,8 @@ static const struct kind kinds[] = {
 	{ "ring", "ring of a completion queue", .make = make_ring, .drop = drop_ring, ALL_WORK },
 	{ "vdso", "code of the kernel's (vDSO)", .make = make_vdso, .drop = drop_nothing,
 	  WRITES_FAIL },
-	{ "vvar", "data of the kernel's (vvar)", .begin = need_pages_in_vvar, .make = make_vvar, .drop = drop_nothing,
-	  .opaque = true, .restless = true, WRITES_FAIL },
+	{ "vvar", "data of the kernel's (vvar)", .begin = need_pages_in_vvar, .make = make_vvar,
+	  .drop = drop_nothing, .opaque = true, .restless = true, WRITES_FAIL },
 	{ "dev_mem", "/dev/mem", .make = make_dev_mem, .opaque = true, NONE_WORK },
 	{ "bar", "BAR of a PCI device", .make = make_bar, .opaque = true, NONE_WORK },
 	{ "persistent_file", "persistent memory, file (DAX)", .make = make_dax_file,

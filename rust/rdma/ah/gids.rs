@@ -9,8 +9,8 @@ use kernel::sync::{aref::ARef, rcu};
 use rdma_bindings as bindings;
 
 use crate::device::{Device, DeviceMemory};
+use crate::driver::Driver;
 use crate::net::NetDevice;
-use crate::ops::Operations;
 
 /// The GID tables of a device, whether it is registered or not any more.
 pub struct Gids(DeviceMemory);
@@ -25,7 +25,7 @@ pub struct Gid {
 
 impl Gids {
     /// Those of `device`.
-    pub fn of<T: Operations>(device: &Device<T>) -> Self {
+    pub fn of<T: Driver>(device: &Device<T>) -> Self {
         Self(DeviceMemory::of(device))
     }
 

@@ -14,12 +14,12 @@ use rdma_bindings as bindings;
 use roce::icrc::{self, mask_ipv4, mask_ipv6, IPV4_HEADERS, IPV6_HEADERS};
 
 use crate::crc;
+use crate::memory::Pages;
 use crate::net::packet::{Datagram, HeldPacket};
 use crate::net::path::{Exit, Headers, Path, Waiting};
 use crate::net::pool::PAGES_BYTES;
 use crate::net::train::Train;
 use crate::net::{on_link, Credit};
-use crate::pages::{Backing, Pages};
 
 /// Bytes of a BTH.
 const BTH_BYTES: usize = 12;
@@ -218,7 +218,7 @@ impl<'p> Frame<'p> {
     ///
     /// `EINVAL` when that is more than was announced; `EFAULT` when they are not all within
     /// `memory`; `EAGAIN` when some of it is absent.
-    pub fn push_memory(&mut self, memory: &Backing, at: u64, len: usize) -> Result {
+    pub fn push_memory(&mut self, memory: &impl Pages, at: u64, len: usize) -> Result {
         self.check(len)?;
         memory.read_chunks(at, len, |chunk, chunk_len| {
             // SAFETY: The chunk is valid for reads of `chunk_len`, and all chunks make up `len`

@@ -13,9 +13,9 @@ use kernel::sync::Arc;
 use rdma_bindings as bindings;
 
 use crate::crc;
+use crate::memory::Pages;
 use crate::net::pool::PAGES_BYTES;
 use crate::net::{gid_of_ipv4, NetDevice};
-use crate::pages::{Backing, Pages};
 use crate::share::{Charge, Share};
 use crate::sync::BhDisabled;
 
@@ -359,7 +359,7 @@ impl Datagram {
     /// `EINVAL` when they are not all within the payload; `EFAULT` when they are not all within
     /// `to`, that is not writable, or they cannot be read; `EAGAIN` when some of `to` is absent.
     /// Some may have been written then.
-    pub fn copy_to(&self, offset: usize, len: usize, to: &Backing, at: u64) -> Result {
+    pub fn copy_to(&self, offset: usize, len: usize, to: &impl Pages, at: u64) -> Result {
         self.check(offset, len)?;
         let mut from = offset;
         to.write_chunks(at, len, |chunk, chunk_len| {

@@ -5,7 +5,7 @@
 //! Each function turns the core's arguments into those of [`Operations`] and the result into what
 //! the core expects. All have the same safety requirement: to be called by the core alone, as its
 //! documentation of the operation says, for a device that was made by
-//! [`NewDevice::new`](crate::device::NewDevice::new) for `T`.
+//! [`NewDevice::new`](crate::link::NewDevice::new) for `T`.
 
 // Said once, above.
 #![allow(clippy::missing_safety_doc)]
@@ -22,20 +22,18 @@ use rdma_bindings as bindings;
 use roce::pma::MAD_BYTES;
 
 use super::{
-    Advice, AdvisedRange, CqInit, DmaBufInit, MrChange, MrInit, MrRange, MwKind, NewCq, NewMr,
-    NewMw, NewQp, Notify, Operations, SrqAttr, SrqChange,
+    counter, restrack, stats, Advice, AdvisedRange, CqInit, DmaBufInit, MrChange, MrInit, MrRange,
+    MwKind, NewCq, NewMr, NewMw, NewQp, Notify, Operations, SrqAttr, SrqChange,
 };
 use crate::ah::AhAttr;
-use crate::counter;
-use crate::device::{dealloc_callback, Device};
+use crate::device::Device;
 use crate::errno::EOPNOTSUPP;
-use crate::mmap::{mmap_callback, mmap_free_callback, RingFile};
+use crate::mmap::{map_ring, mmap_free_callback, RingFile};
 use crate::object::{Ah, Body, Cq, Mr, Mw, Pd, Qp, Srq, Ucontext};
 use crate::post::{Completions, RecvList, SendList};
 use crate::qp::{QpAttr, QpInit};
-use crate::restrack;
+use crate::registry;
 use crate::sg::SgPages;
-use crate::stats::{alloc_port_stats_callback, get_stats_callback};
 use crate::udata::Udata;
 use crate::upcall::{CqUpcall, QpUpcall, SrqUpcall};
 
@@ -69,10 +67,10 @@ impl<T: Operations> Table<T> {
         ops.get_link_layer = Some(get_link_layer);
         ops.query_pkey = Some(query_pkey::<T>);
         ops.get_netdev = Some(get_netdev::<T>);
-        ops.dealloc_driver = Some(dealloc_callback::<T>);
+        ops.dealloc_driver = Some(dealloc_driver::<T>);
         if !T::COUNTERS.is_empty() {
-            ops.alloc_hw_port_stats = Some(alloc_port_stats_callback::<T>);
-            ops.get_hw_stats = Some(get_stats_callback::<T>);
+            ops.alloc_hw_port_stats = Some(stats::alloc::<T>);
+            ops.get_hw_stats = Some(stats::get::<T>);
         }
         if T::HAS_NEW_COUNTER {
             ops.size_rdma_counter = counter::Counter::<T>::SIZE;
@@ -91,7 +89,7 @@ impl<T: Operations> Table<T> {
         ops.alloc_ucontext = Some(alloc_ucontext::<T>);
         ops.dealloc_ucontext = Some(dealloc_ucontext::<T>);
         ops.disassociate_ucontext = Some(disassociate_ucontext);
-        ops.mmap = Some(mmap_callback::<T>);
+        ops.mmap = Some(mmap::<T>);
         ops.mmap_free = Some(mmap_free_callback);
 
         ops.alloc_pd = Some(alloc_pd::<T>);
@@ -283,6 +281,18 @@ unsafe extern "C" fn get_netdev<T: Operations>(
     }
 }
 
+/// The last call that the core makes for a device. May sleep.
+unsafe extern "C" fn dealloc_driver<T: Operations>(ib: *mut bindings::ib_device) {
+    // SAFETY: The core calls with a device of ours, whose data are still there.
+    T::dealloc(unsafe { Device::<T>::from_raw(ib) });
+    if let Some(ib) = NonNull::new(ib) {
+        registry::forget(ib);
+        // SAFETY: There is no other reference to the data: the device is not registered any more,
+        // and the core makes no further calls.
+        unsafe { Device::<T>::destroy(ib) };
+    }
+}
+
 unsafe extern "C" fn process_mad<T: Operations>(
     device: *mut bindings::ib_device,
     _flags: c_int,
@@ -337,6 +347,17 @@ unsafe extern "C" fn dealloc_ucontext<T: Operations>(ucontext: *mut bindings::ib
 /// That this operation is there means that the device need not wait for them: the core destroys all
 /// their objects first. What they have mapped are ordinary pages, which stay as they are.
 unsafe extern "C" fn disassociate_ucontext(_ucontext: *mut bindings::ib_ucontext) {}
+
+/// Maps the ring that the area's offset names.
+unsafe extern "C" fn mmap<T: Operations>(
+    ucontext: *mut bindings::ib_ucontext,
+    vma: *mut bindings::vm_area_struct,
+) -> c_int {
+    // SAFETY: The core passes a context of ours, which was created.
+    let file = unsafe { Ucontext::<T>::from_raw(ucontext) }.ring_file();
+    // SAFETY: The core calls for that area; all entries of our contexts are of this crate.
+    to_errno(unsafe { map_ring(ucontext, vma, file) })
+}
 
 // Protection domains
 

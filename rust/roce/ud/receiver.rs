@@ -7,10 +7,10 @@ use core::mem;
 use super::DatagramConfig;
 use crate::completion::{Completion, CompletionOp, Status};
 use crate::event::{AsyncEvent, Event};
+use crate::half::RecvState;
 use crate::host::{DatagramRecvHost, Fault, Flush, Handled, RecvHost, Span};
 use crate::limits::{FLUSH_BATCH, GRH_BYTES};
 use crate::num::Qpn;
-use crate::recv::RecvState;
 use crate::wire::{Body, Datagram, Packet};
 use crate::wr::RecvRequest;
 

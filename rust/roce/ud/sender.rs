@@ -5,11 +5,11 @@
 use super::DatagramConfig;
 use crate::completion::{Completion, CompletionOp, Status};
 use crate::event::{AsyncEvent, Event};
+use crate::half::SendState;
 use crate::host::{DatagramSendHost, Flush, Source, Transmit};
 use crate::limits::FLUSH_BATCH;
 use crate::num::{Mtu, Psn, Qpn};
 use crate::opcode::Transport;
-use crate::send::SendState;
 use crate::wire::{self, Body, Bth, Deth, HeaderBytes};
 use crate::wr::DatagramRequest;
 

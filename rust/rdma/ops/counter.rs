@@ -14,9 +14,9 @@ use kernel::ffi::c_int;
 
 use rdma_bindings as bindings;
 
+use super::stats::{alloc_stats, values_of};
+use super::{NewCounter, Operations};
 use crate::object::Qp;
-use crate::ops::{NewCounter, Operations};
-use crate::stats::{alloc_stats, values_of};
 
 /// What the core has allocated for a counter.
 ///
@@ -24,14 +24,14 @@ use crate::stats::{alloc_stats, values_of};
 ///
 /// `data` is initialised if and only if `core.id` is not 0.
 #[repr(C)]
-pub(crate) struct Counter<T: Operations> {
+pub(super) struct Counter<T: Operations> {
     core: bindings::rdma_counter,
     data: MaybeUninit<T::Counter>,
 }
 
 impl<T: Operations> Counter<T> {
     /// Bytes of the whole.
-    pub(crate) const SIZE: usize = {
+    pub(super) const SIZE: usize = {
         // The core allocates by `kzalloc`, which aligns no better.
         assert!(align_of::<Self>() <= bindings::ARCH_KMALLOC_MINALIGN);
         size_of::<Self>()
@@ -54,14 +54,14 @@ unsafe fn data_of<T: Operations>(counter: *mut bindings::rdma_counter) -> *mut T
 /// # Safety
 ///
 /// Any call is safe.
-pub(crate) unsafe extern "C" fn init(_counter: *mut bindings::rdma_counter) {}
+pub(super) unsafe extern "C" fn init(_counter: *mut bindings::rdma_counter) {}
 
 /// `ib_device_ops.counter_alloc_stats`.
 ///
 /// # Safety
 ///
 /// Any call is safe.
-pub(crate) unsafe extern "C" fn stats<T: Operations>(
+pub(super) unsafe extern "C" fn stats<T: Operations>(
     _counter: *mut bindings::rdma_counter,
 ) -> *mut bindings::rdma_hw_stats {
     alloc_stats::<T>()
@@ -74,7 +74,7 @@ pub(crate) unsafe extern "C" fn stats<T: Operations>(
 ///
 /// To be called by the core alone, with a counter and a queue pair of the same device of `T`, and
 /// the counter's lock held.
-pub(crate) unsafe extern "C" fn bind<T: Operations>(
+pub(super) unsafe extern "C" fn bind<T: Operations>(
     counter: *mut bindings::rdma_counter,
     qp: *mut bindings::ib_qp,
     _port: u32,
@@ -108,7 +108,7 @@ pub(crate) unsafe extern "C" fn bind<T: Operations>(
 ///
 /// To be called by the core alone, with a queue pair of a device of `T` that is bound to a counter,
 /// whose lock is held.
-pub(crate) unsafe extern "C" fn unbind<T: Operations>(
+pub(super) unsafe extern "C" fn unbind<T: Operations>(
     qp: *mut bindings::ib_qp,
     _port: u32,
 ) -> c_int {
@@ -124,7 +124,7 @@ pub(crate) unsafe extern "C" fn unbind<T: Operations>(
 /// # Safety
 ///
 /// To be called by the core alone, with a counter of a device of `T`, whose lock is held.
-pub(crate) unsafe extern "C" fn update<T: Operations>(
+pub(super) unsafe extern "C" fn update<T: Operations>(
     counter: *mut bindings::rdma_counter,
 ) -> c_int {
     // SAFETY: The core passes a counter whose numbers were allocated by `stats`.
@@ -140,7 +140,7 @@ pub(crate) unsafe extern "C" fn update<T: Operations>(
 /// # Safety
 ///
 /// To be called by the core alone, with a counter of a device of `T` that nobody uses any more.
-pub(crate) unsafe extern "C" fn dealloc<T: Operations>(
+pub(super) unsafe extern "C" fn dealloc<T: Operations>(
     counter: *mut bindings::rdma_counter,
 ) -> c_int {
     // SAFETY: As above; the core deallocates counters to which a queue pair was bound.

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Making devices.
+
+use core::ptr::NonNull;
+
+use kernel::error::to_result;
+use kernel::prelude::*;
+
+use rdma_bindings as bindings;
+
+use super::LinkName;
+use crate::device::{Device, DeviceMemory, DeviceRef, NodeAttr};
+use crate::module::Hold;
+use crate::net::NetDevice;
+use crate::ops::{table, Operations};
+use crate::registry::Registry;
+
+/// A device that is not registered.
+///
+/// # Invariants
+///
+/// The pointer is a device of `T` that nobody else knows, with its data in place.
+pub struct NewDevice<T: Operations>(NonNull<Device<T>>);
+
+impl<T: Operations> NewDevice<T> {
+    /// A device with one port, for a link over `netdev`, in whose network namespace it will be.
+    /// May sleep.
+    ///
+    /// `data` are dropped when the device is unregistered, or with the returned value, after a call
+    /// of [`Operations::dealloc`].
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if the driver has no [`LinkRegistration`](super::LinkRegistration), `ENOMEM`.
+    pub fn new(netdev: &NetDevice, data: T::Device, node: NodeAttr) -> Result<Self> {
+        let registry = Registry::of::<T>()?;
+        let hold = Hold::new()?;
+        let comp_vectors = i32::try_from(node.comp_vectors.max(1)).map_err(|_| EINVAL)?;
+        // SAFETY: The size is that of a struct which starts with a device, and the namespace is
+        // alive, as the netdev is in it.
+        let ib = unsafe {
+            bindings::_ib_alloc_device(Device::<T>::SIZE, bindings::dev_net(netdev.as_raw()))
+        };
+        let device = NonNull::new(ib).ok_or(ENOMEM)?;
+        // SAFETY: It was allocated above.
+        unsafe { Device::<T>::create(device, hold, data) };
+        // SAFETY: The device is ours alone until it is registered.
+        unsafe {
+            // CAST: Node types are below 8.
+            (*ib).node_type = bindings::RDMA_NODE_IB_CA as u8;
+            (*ib).node_guid = u64::from_ne_bytes(node.node_guid);
+            (*ib).phys_port_cnt = 1;
+            (*ib).num_comp_vectors = comp_vectors;
+            (*ib).local_dma_lkey = node.local_dma_lkey.0;
+            (*ib).link_ops = registry.ops();
+            (*ib).uverbs_cmd_mask |= table::COMMANDS;
+            bindings::ib_set_device_ops(ib, table::ops::<T>());
+            (*ib).ops.owner = registry.module();
+        }
+        // INVARIANT: All of it is set up.
+        Ok(Self(device.cast()))
+    }
+
+    /// Registers the device as `name`, which a user chose. May sleep.
+    ///
+    /// From here on verbs are called, and it may be unregistered at any time.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` or `ENFILE` if the name is taken, `EINVAL` if it is none, what
+    /// [`Operations::query_device`] and others return, `ENOMEM`. The device is dropped then.
+    pub fn register(self, name: LinkName<'_>) -> Result<DeviceRef<T>> {
+        if name.as_bytes().contains(&b'%') {
+            return Err(EINVAL);
+        }
+        let ib: NonNull<bindings::ib_device> = self.0.cast();
+        // SAFETY: The device is valid.
+        let memory = unsafe { DeviceMemory::get(ib) };
+        let registry = Registry::of::<T>()?;
+        registry.add(memory.clone())?;
+        // SAFETY: By the invariants the device is set up and nobody else knows it.
+        let result = to_result(unsafe {
+            bindings::ib_mark_name_assigned_by_user(ib.as_ptr());
+            bindings::ib_register_device(
+                ib.as_ptr(),
+                name.as_cstr().as_char_ptr(),
+                core::ptr::null_mut(),
+            )
+        });
+        if let Err(error) = result {
+            registry.remove(ib);
+            return Err(error);
+        }
+        // It is the core's now.
+        core::mem::forget(self);
+        // SAFETY: It was made for `T`.
+        Ok(unsafe { DeviceRef::from_memory(memory) })
+    }
+}
+
+impl<T: Operations> Drop for NewDevice<T> {
+    fn drop(&mut self) {
+        // SAFETY: By the invariants the device is ours, and not registered. This calls
+        // `dealloc_driver`.
+        unsafe { bindings::ib_dealloc_device(self.0.as_ptr().cast()) };
+    }
+}
