@@ -8,7 +8,7 @@
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use rdma::ah::{udp_sport, AhInfo, Gid, Gids};
-use rdma::net::{mac_of_gid, Credit, Flow, Outlet, Path};
+use rdma::net::{mac_of_gid, Credit, Egress, Flow, Path};
 use rdma::sync::BhSpinLock;
 use roce::abi::AddressVector;
 use roce::num::Qpn;
@@ -26,20 +26,20 @@ use crate::tx;
 pub(crate) struct Ah {
     pd: PdId,
     #[pin]
-    way: BhSpinLock<Way>,
+    destination: BhSpinLock<Destination>,
 }
 
 /// Where it leads.
-pub(crate) struct Way {
+pub(crate) struct Destination {
     pub(crate) info: AhInfo,
     pub(crate) path: Path,
 }
 
 impl Ah {
-    pub(crate) fn new(pd: PdId, way: Way) -> impl PinInit<Self> {
+    pub(crate) fn new(pd: PdId, destination: Destination) -> impl PinInit<Self> {
         pin_init!(Self {
             pd,
-            way <- rdma::new_bh_spinlock!(way, "ferroce::Ah::way"),
+            destination <- rdma::new_bh_spinlock!(destination, "ferroce::Ah::destination"),
         })
     }
 
@@ -50,12 +50,12 @@ impl Ah {
 
     /// Where it leads.
     pub(crate) fn info(&self) -> AhInfo {
-        self.way.lock().info
+        self.destination.lock().info
     }
 
     /// Has it lead elsewhere.
-    pub(crate) fn replace(&self, way: Way) {
-        let old = core::mem::replace(&mut *self.way.lock(), way);
+    pub(crate) fn replace(&self, destination: Destination) {
+        let old = core::mem::replace(&mut *self.destination.lock(), destination);
         drop(old);
     }
 
@@ -67,7 +67,7 @@ impl Ah {
         stats: &Stats,
         f: impl FnOnce(&mut Path) -> R,
     ) -> R {
-        let path = &mut self.way.lock().path;
+        let path = &mut self.destination.lock().path;
         let result = f(path);
         tx::flush(path, credit, stats);
         result
@@ -89,24 +89,24 @@ struct Known {
     vector: AddressVector,
     /// The GID that it is sent from, and where that is.
     local: [u8; 16],
-    outlet: Option<Outlet>,
-    /// None if there is no way.
+    egress: Option<Egress>,
+    /// None if it leads nowhere.
     ah: Option<Arc<Ah>>,
 }
 
 impl Known {
     /// As much of another vector, if that is sent from the same GID, `ours`.
     fn turn_to(self, vector: AddressVector, pd: PdId, qpn: Qpn, ours: &Gid) -> Option<Self> {
-        let outlet = self.outlet?;
-        if self.local != ours.gid || !outlet.is_of(&ours.netdev) {
+        let egress = self.egress?;
+        if self.local != ours.gid || !egress.is_of(&ours.netdev) {
             return None;
         }
-        let way = way_of(&vector, qpn, ours, &outlet).ok()?;
-        let ah = Arc::pin_init(Ah::new(pd, way), GFP_ATOMIC).ok()?;
+        let destination = destination_of(&vector, qpn, ours, &egress).ok()?;
+        let ah = Arc::pin_init(Ah::new(pd, destination), GFP_ATOMIC).ok()?;
         Some(Self {
             vector,
             local: self.local,
-            outlet: Some(outlet),
+            egress: Some(egress),
             ah: Some(ah),
         })
     }
@@ -184,22 +184,27 @@ impl Found {
     /// Finds a way to where `vector` leads from the queue pair `qpn`. May sleep.
     pub(crate) fn new(vector: AddressVector, pd: PdId, qpn: Qpn, gids: &Gids) -> Self {
         let ours = gids.get(PORT.into(), vector.sgid_index).ok();
-        let outlet = (ours.as_ref()).and_then(|ours| Outlet::new(&ours.netdev).ok());
-        let ah = (ours.as_ref().zip(outlet.as_ref())).and_then(|(ours, outlet)| {
-            let way = way_of(&vector, qpn, ours, outlet).ok()?;
-            Arc::pin_init(Ah::new(pd, way), GFP_KERNEL).ok()
+        let egress = (ours.as_ref()).and_then(|ours| Egress::new(&ours.netdev).ok());
+        let ah = (ours.as_ref().zip(egress.as_ref())).and_then(|(ours, egress)| {
+            let destination = destination_of(&vector, qpn, ours, egress).ok()?;
+            Arc::pin_init(Ah::new(pd, destination), GFP_KERNEL).ok()
         });
         Self(Known {
             vector,
             local: ours.map_or([0; 16], |ours| ours.gid),
-            outlet,
+            egress,
             ah,
         })
     }
 }
 
 /// The MAC address that the process may have found is not used: packets go as the IP stack has it.
-fn way_of(vector: &AddressVector, qpn: Qpn, ours: &Gid, outlet: &Outlet) -> Result<Way> {
+fn destination_of(
+    vector: &AddressVector,
+    qpn: Qpn,
+    ours: &Gid,
+    egress: &Egress,
+) -> Result<Destination> {
     let info = AhInfo {
         dgid: vector.dgid,
         sgid_index: vector.sgid_index,
@@ -218,6 +223,6 @@ fn way_of(vector: &AddressVector, qpn: Qpn, ours: &Gid, outlet: &Outlet) -> Resu
         source_port: udp_sport(info.flow_label, qpn, qpn),
         mac: mac_of_gid(info.dgid),
     };
-    let path = outlet.path(flow)?;
-    Ok(Way { info, path })
+    let path = egress.path(flow)?;
+    Ok(Destination { info, path })
 }

@@ -38,7 +38,7 @@ pub use namespace::{Net, PerNet, PerNetRef, PerNetRegistration};
 pub use netdev::{Name, NetDevice};
 pub use notifier::{NetDeviceSlot, NetdevEvent, NetdevEvents, NetdevNotifier};
 pub use packet::{Datagram, HeldPacket, IpHeader, RxPacket};
-pub use path::{Flow, Outlet, OwnFrames, Path, Tally};
+pub use path::{Egress, Flow, OwnFrames, Path, Tally};
 pub use queue::{queue_purpose, PacketQueue, Purpose};
 pub use tunnel::{Family, Receiver, Tunnel};
 

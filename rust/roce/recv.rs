@@ -70,19 +70,19 @@ pub struct Responder<P, G, S> {
     replays: Replays<G, S>,
     phase: Phase<P, G>,
     /// The owner was told that nothing more is taken from the shared receive queue.
-    told_last: bool,
+    last_wqe_raised: bool,
 }
 
 #[derive(Debug)]
 enum Phase<P, G> {
     Idle,
-    Running(Flow<P, G>),
+    Running(Sequence<P, G>),
     Error,
 }
 
 /// The state of a running responder.
 #[derive(Debug)]
-struct Flow<P, G> {
+struct Sequence<P, G> {
     config: RecvConfig,
     /// The PSN that it expects.
     expected: Psn,
@@ -98,13 +98,13 @@ struct Flow<P, G> {
     /// The reply that is owed behind all responses to READs.
     owed: Owed,
     /// The peer was told by a NAK that `expected` is expected.
-    told: bool,
+    nak_sent: bool,
     /// What was dropped behind `expected`, which was put off: to be asked for after that.
     behind: Option<Psn>,
     /// The owner knows that the connection stands.
     established: bool,
     /// Something was executed since the peer was last told how far that is.
-    untold: bool,
+    unacknowledged: bool,
 }
 
 /// The message that a responder is in.
@@ -189,12 +189,12 @@ struct Failed;
 
 /// A responder that runs, for one call.
 struct Running<'a, P, G, S> {
-    flow: &'a mut Flow<P, G>,
+    sequence: &'a mut Sequence<P, G>,
     replays: &'a mut Replays<G, S>,
     qpn: Qpn,
 }
 
-impl<P, G> Flow<P, G> {
+impl<P, G> Sequence<P, G> {
     // Rules: ACK-15, PSN-4
     fn new(config: RecvConfig) -> Self {
         Self {
@@ -205,10 +205,10 @@ impl<P, G> Flow<P, G> {
             message: Message::None,
             kept: None,
             owed: Owed::Nothing,
-            told: false,
+            nak_sent: false,
             behind: None,
             established: false,
-            untold: false,
+            unacknowledged: false,
         }
     }
 
@@ -236,7 +236,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
             qpn,
             replays: Replays::new(replay),
             phase: Phase::Idle,
-            told_last: false,
+            last_wqe_raised: false,
         }
     }
 
@@ -255,7 +255,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
     // Rules: STA-15
     pub fn start(&mut self, config: RecvConfig) {
         if matches!(self.phase, Phase::Idle) {
-            self.phase = Phase::Running(Flow::new(config));
+            self.phase = Phase::Running(Sequence::new(config));
         }
     }
 
@@ -263,15 +263,15 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
     /// [`CommunicationEstablished`](crate::event::AsyncEvent::CommunicationEstablished) is not
     /// raised any more.
     pub fn set_established(&mut self) {
-        if let Phase::Running(flow) = &mut self.phase {
-            flow.established = true;
+        if let Phase::Running(sequence) = &mut self.phase {
+            sequence.established = true;
         }
     }
 
     /// Changes attributes, as the verbs allow in RTS and SQD.
     pub fn modify(&mut self, update: RecvUpdate) {
-        if let Phase::Running(flow) = &mut self.phase {
-            flow.config = flow.config.updated(update);
+        if let Phase::Running(sequence) = &mut self.phase {
+            sequence.config = sequence.config.updated(update);
         }
     }
 
@@ -282,15 +282,15 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
     /// [`LastWqeReached`](crate::event::AsyncEvent::LastWqeReached) is raised, once.
     pub fn enter_error<H: RecvHost<Payload = P, Grant = G>>(&mut self, host: &mut H) -> Flush {
         self.replays.clear();
-        if let Phase::Running(flow) = mem::replace(&mut self.phase, Phase::Error) {
+        if let Phase::Running(sequence) = mem::replace(&mut self.phase, Phase::Error) {
             // Rules: ERR-5
-            if let Some(recv) = flow.into_recv() {
+            if let Some(recv) = sequence.into_recv() {
                 let completion = failure(self.qpn, recv.wr_id, Status::Flushed);
                 host.complete(Some(recv.payload), completion);
             }
         }
         // Rules: ERR-14
-        if host.has_shared_queue() && !mem::replace(&mut self.told_last, true) {
+        if host.has_shared_queue() && !mem::replace(&mut self.last_wqe_raised, true) {
             host.raise(AsyncEvent::LastWqeReached);
         }
         self.flush_posted(host)
@@ -324,10 +324,10 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
     /// not taken is the driver's to forget.
     // Rules: ERR-16, ERR-17
     pub fn reset<H: RecvHost<Payload = P, Grant = G>>(&mut self, host: &mut H) {
-        self.told_last = false;
+        self.last_wqe_raised = false;
         self.replays.clear();
-        if let Phase::Running(flow) = mem::replace(&mut self.phase, Phase::Idle) {
-            if let Some(recv) = flow.into_recv() {
+        if let Phase::Running(sequence) = mem::replace(&mut self.phase, Phase::Idle) {
+            if let Some(recv) = sequence.into_recv() {
                 host.discard(recv.payload);
             }
         }
@@ -342,7 +342,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
     pub fn state(&self) -> RecvState {
         match &self.phase {
             Phase::Idle => RecvState::Idle,
-            Phase::Running(flow) if flow.has_failed() => RecvState::Failed,
+            Phase::Running(sequence) if sequence.has_failed() => RecvState::Failed,
             Phase::Running(_) => RecvState::Running,
             Phase::Error => RecvState::Error,
         }
@@ -352,7 +352,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
     // Rules: PSN-18
     pub fn expected_psn(&self) -> Option<Psn> {
         match &self.phase {
-            Phase::Running(flow) => Some(flow.expected),
+            Phase::Running(sequence) => Some(sequence.expected),
             Phase::Idle | Phase::Error => None,
         }
     }
@@ -372,13 +372,13 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
         };
         let mut running = match self.running() {
             // Rules: NAK-10
-            Some(running) if !running.flow.has_failed() => running,
+            Some(running) if !running.sequence.has_failed() => running,
             _ => {
                 host.observe(Event::BadState);
                 return Handled::Done;
             }
         };
-        let outcome = match running.flow.config.connection {
+        let outcome = match running.sequence.config.connection {
             Connection::Reliable => running.handle_request(packet, request, host),
             Connection::Unreliable => running.handle_unreliable(packet, request, host),
         };
@@ -398,7 +398,9 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
     pub fn needs_poll(&mut self) -> bool {
         match &self.phase {
             Phase::Idle => false,
-            Phase::Running(flow) => flow.owed != Owed::Nothing || self.replays.has_response(),
+            Phase::Running(sequence) => {
+                sequence.owed != Owed::Nothing || self.replays.has_response()
+            }
             Phase::Error => true,
         }
     }
@@ -406,8 +408,8 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
     /// The responder, if it runs.
     fn running(&mut self) -> Option<Running<'_, P, G, S>> {
         match &mut self.phase {
-            Phase::Running(flow) => Some(Running {
-                flow,
+            Phase::Running(sequence) => Some(Running {
+                sequence,
                 replays: &mut self.replays,
                 qpn: self.qpn,
             }),
@@ -418,9 +420,9 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
     /// Flushes what is posted, as the queue pair fails. With nobody to be told first, it has failed
     /// then.
     fn settle<H: RecvHost<Payload = P, Grant = G>>(&mut self, _: Failed, host: &mut H) {
-        if let Phase::Running(flow) = &mut self.phase {
+        if let Phase::Running(sequence) = &mut self.phase {
             // It was taken before whatever is posted.
-            if let Some(recv) = flow.kept.take() {
+            if let Some(recv) = sequence.kept.take() {
                 let completion = failure(self.qpn, recv.wr_id, Status::Flushed);
                 host.complete(Some(recv.payload), completion);
             }
@@ -443,11 +445,11 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         self.establish(host);
         let psn = packet.bth.psn;
         // Rules: PSN-10
-        if psn == self.flow.expected {
+        if psn == self.sequence.expected {
             return self.handle_expected(packet, request, host);
         }
         // Rules: PSN-11
-        if psn.is_before(self.flow.expected) {
+        if psn.is_before(self.sequence.expected) {
             host.observe(Event::DuplicateRequest);
             self.handle_duplicate(psn, request, host);
             return Ok(Handled::Done);
@@ -455,9 +457,9 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         // Rules: PSN-12
         host.observe(Event::OutOfSequenceRequest);
         // Rules: NAK-2
-        if !self.flow.told {
-            self.flow.ask_for_expected(psn);
-        } else if let Owed::SequenceNak { dropped } = &mut self.flow.owed {
+        if !self.sequence.nak_sent {
+            self.sequence.ask_for_expected(psn);
+        } else if let Owed::SequenceNak { dropped } = &mut self.sequence.owed {
             if dropped.is_before(psn) {
                 *dropped = psn;
             }
@@ -468,8 +470,8 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
     /// A packet arrived: the connection stands.
     // Rules: VAL-15
     fn establish<H: RecvHost<Payload = P, Grant = G>>(&mut self, host: &mut H) {
-        if !self.flow.established {
-            self.flow.established = true;
+        if !self.sequence.established {
+            self.sequence.established = true;
             host.raise(AsyncEvent::CommunicationEstablished);
         }
     }
@@ -482,28 +484,29 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         host: &mut H,
     ) -> Result<Handled, Failed> {
         // Rules: NAK-3
-        self.flow.told = false;
-        let dropped = match self.flow.owed {
+        self.sequence.nak_sent = false;
+        let dropped = match self.sequence.owed {
             Owed::SequenceNak { dropped } => Some(dropped),
-            _ => self.flow.behind.take(),
+            _ => self.sequence.behind.take(),
         };
-        if matches!(self.flow.owed, Owed::SequenceNak { .. } | Owed::RnrNak) {
-            self.flow.owed = Owed::Nothing; // What it was to ask for is here.
+        if matches!(self.sequence.owed, Owed::SequenceNak { .. } | Owed::RnrNak) {
+            self.sequence.owed = Owed::Nothing; // What it was to ask for is here.
         }
         match self.execute(packet, request, host) {
             Ok(()) => {
                 // Rules: NAK-4
-                if let Some(dropped) = dropped.filter(|psn| !psn.is_before(self.flow.expected)) {
-                    self.flow.ask_for_expected(dropped);
+                if let Some(dropped) = dropped.filter(|psn| !psn.is_before(self.sequence.expected))
+                {
+                    self.sequence.ask_for_expected(dropped);
                 }
                 Ok(Handled::Done)
             }
             Err(Refusal::NoRoom) => Ok(Handled::Done),
             // Rules: RSP-22
             Err(Refusal::PutOff) => {
-                self.flow.behind = dropped;
+                self.sequence.behind = dropped;
                 // Or the peer might take a message whose memory comes page by page for lost.
-                if mem::take(&mut self.flow.untold) {
+                if mem::take(&mut self.sequence.unacknowledged) {
                     self.acknowledge_again();
                 }
                 Ok(Handled::PutOff)
@@ -511,8 +514,8 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
             // Rules: RNR-1, RNR-5, RNR-17
             Err(Refusal::NotReady) => {
                 // Rules: RNR-4
-                self.flow.told = true;
-                self.flow.owed = Owed::RnrNak;
+                self.sequence.nak_sent = true;
+                self.sequence.owed = Owed::RnrNak;
                 Ok(Handled::Done)
             }
             Err(Refusal::Fatal { code, recv }) => {
@@ -549,9 +552,9 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
     /// Owes an acknowledgement, unless a response that is owed already says as much or more.
     // Rules: DUP-1, DUP-2, DUP-3
     fn acknowledge_again(&mut self) {
-        let answered = self.replays.any_pending_after(self.flow.acknowledge);
-        if self.flow.owed == Owed::Nothing && !answered {
-            self.flow.owed = Owed::Acknowledgement;
+        let answered = self.replays.any_pending_after(self.sequence.acknowledge);
+        if self.sequence.owed == Owed::Nothing && !answered {
+            self.sequence.owed = Owed::Acknowledgement;
         }
     }
 
@@ -569,7 +572,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         request: &Request,
         host: &mut H,
     ) {
-        let mtu = self.flow.config.mtu;
+        let mtu = self.sequence.config.mtu;
         // Rules: DUP-12
         let Some(again) = self.replays.find(psn, request, mtu) else {
             return;
@@ -583,8 +586,8 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
             _ => (None, 0),
         };
         self.replays.restart(again, grant, length, mtu);
-        if self.flow.owed == Owed::Acknowledgement && self.flow.acknowledge.is_before(psn) {
-            self.flow.owed = Owed::Nothing;
+        if self.sequence.owed == Owed::Acknowledgement && self.sequence.acknowledge.is_before(psn) {
+            self.sequence.owed = Owed::Nothing;
             host.observe(Event::AckCoalesced);
         }
     }
@@ -609,7 +612,8 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         host: &mut H,
     ) {
         // Rules: NAK-12
-        if let Message::Send { recv, .. } = mem::replace(&mut self.flow.message, Message::None) {
+        if let Message::Send { recv, .. } = mem::replace(&mut self.sequence.message, Message::None)
+        {
             let completion = failure(self.qpn, recv.wr_id, status);
             host.complete(Some(recv.payload), completion);
         } else {
@@ -625,8 +629,8 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
     /// Fails the queue pair on the request `psn`; the peer will be told `code`.
     // Rules: NAK-9
     fn fail(&mut self, psn: Psn, code: NakCode) -> Failed {
-        self.flow.message = Message::None;
-        self.flow.owed = Owed::Refusal { psn, code };
+        self.sequence.message = Message::None;
+        self.sequence.owed = Owed::Refusal { psn, code };
         Failed
     }
 }

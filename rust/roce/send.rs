@@ -105,7 +105,7 @@ struct Identity {
 #[derive(Debug)]
 enum Phase {
     Idle,
-    Running(Flow),
+    Running(Sequence),
     /// What to go on with.
     Stopped(SendConfig),
     Error,
@@ -131,7 +131,7 @@ enum Timer {
 
 /// The numbers of a running requester.
 #[derive(Debug)]
-struct Flow {
+struct Sequence {
     config: SendConfig,
     drain: Drain,
     /// The oldest PSN that is not acknowledged.
@@ -162,7 +162,7 @@ struct Flow {
 
 /// A requester that runs, for one call.
 struct Running<'a, P, S> {
-    flow: &'a mut Flow,
+    sequence: &'a mut Sequence,
     window: &'a mut Window<P, S>,
     identity: Identity,
 }
@@ -170,7 +170,7 @@ struct Running<'a, P, S> {
 /// The oldest request cannot be carried out: it completes so, and the queue pair fails.
 struct Failure(Status);
 
-impl Flow {
+impl Sequence {
     // Rules: PSN-3
     fn new(config: SendConfig) -> Self {
         Self {
@@ -236,7 +236,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
     // Rules: ERR-17, STA-15
     pub fn start(&mut self, config: SendConfig) {
         if matches!(self.phase, Phase::Idle) {
-            self.phase = Phase::Running(Flow::new(config));
+            self.phase = Phase::Running(Sequence::new(config));
         }
     }
 
@@ -246,8 +246,8 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
     // Rules: STA-10
     pub fn drain<H: SendHost<Payload = P>>(&mut self, host: &mut H) {
         if let Some(mut running) = self.running() {
-            if running.flow.drain == Drain::Off {
-                running.flow.drain = Drain::Draining;
+            if running.sequence.drain == Drain::Off {
+                running.sequence.drain = Drain::Draining;
             }
             running.check_drained(host);
         }
@@ -257,18 +257,18 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
     // Rules: ERR-13, STA-12
     pub fn resume(&mut self) {
         match &mut self.phase {
-            Phase::Running(flow) => flow.drain = Drain::Off,
-            Phase::Stopped(config) => self.phase = Phase::Running(Flow::new(*config)),
+            Phase::Running(sequence) => sequence.drain = Drain::Off,
+            Phase::Stopped(config) => self.phase = Phase::Running(Sequence::new(*config)),
             Phase::Idle | Phase::Error => {}
         }
     }
 
     /// Changes attributes, which the verbs allow in SQD.
     pub fn modify(&mut self, update: SendUpdate) {
-        if let Phase::Running(flow) = &mut self.phase {
-            flow.config = flow.config.updated(update);
-            flow.retries_left = flow.config.retry_cnt.get();
-            flow.rnr_retries_left = flow.config.rnr_retry.get();
+        if let Phase::Running(sequence) = &mut self.phase {
+            sequence.config = sequence.config.updated(update);
+            sequence.retries_left = sequence.config.retry_cnt.get();
+            sequence.rnr_retries_left = sequence.config.rnr_retry.get();
         }
     }
 
@@ -329,7 +329,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
             Phase::Idle => SendState::Idle,
             Phase::Stopped(_) => SendState::Stopped,
             Phase::Error => SendState::Error,
-            Phase::Running(flow) => match flow.drain {
+            Phase::Running(sequence) => match sequence.drain {
                 Drain::Off => SendState::Running,
                 Drain::Draining => SendState::Draining,
                 Drain::Drained => SendState::Drained,
@@ -340,7 +340,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
     /// Why it sent nothing when it was last polled; `None` if it had nothing to send.
     pub fn blocked(&self) -> Option<Blocked> {
         match &self.phase {
-            Phase::Running(flow) => flow.blocked,
+            Phase::Running(sequence) => sequence.blocked,
             Phase::Idle | Phase::Stopped(_) | Phase::Error => None,
         }
     }
@@ -350,7 +350,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
     #[inline]
     pub fn has_left(&self) -> bool {
         match &self.phase {
-            Phase::Running(flow) => flow.blocked.is_some() || flow.next != flow.end,
+            Phase::Running(sequence) => sequence.blocked.is_some() || sequence.next != sequence.end,
             Phase::Idle => false,
             Phase::Stopped(_) | Phase::Error => true,
         }
@@ -360,7 +360,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
     // Rules: PSN-18
     pub fn next_psn(&self) -> Option<Psn> {
         match &self.phase {
-            Phase::Running(flow) => Some(flow.end),
+            Phase::Running(sequence) => Some(sequence.end),
             Phase::Stopped(config) => Some(config.sq_psn),
             Phase::Idle | Phase::Error => None,
         }
@@ -371,8 +371,8 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
     #[inline]
     fn running(&mut self) -> Option<Running<'_, P, S>> {
         match &mut self.phase {
-            Phase::Running(flow) => Some(Running {
-                flow,
+            Phase::Running(sequence) => Some(Running {
+                sequence,
                 window: &mut self.window,
                 identity: self.identity,
             }),
@@ -392,9 +392,9 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
         }
         self.phase = match &self.phase {
             // Rules: ERR-11
-            Phase::Running(flow) if !flow.is_acknowledged() => Phase::Stopped(SendConfig {
-                sq_psn: flow.end,
-                ..flow.config
+            Phase::Running(sequence) if !sequence.is_acknowledged() => Phase::Stopped(SendConfig {
+                sq_psn: sequence.end,
+                ..sequence.config
             }),
             // Rules: ERR-10
             _ => Phase::Error,
@@ -419,13 +419,14 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
     /// Ends a drain when all that was begun is acknowledged.
     // Rules: STA-11, UCX-11
     fn check_drained<H: SendHost<Payload = P>>(&mut self, host: &mut H) {
-        let flow = &mut *self.flow;
-        let between_messages = match self.window.good(flow.cursor) {
-            Some(entry) => flow.next == entry.first,
+        let sequence = &mut *self.sequence;
+        let between_messages = match self.window.good(sequence.cursor) {
+            Some(entry) => sequence.next == entry.first,
             None => true,
         };
-        if flow.drain == Drain::Draining && flow.unacked == flow.end && between_messages {
-            flow.drain = Drain::Drained;
+        if sequence.drain == Drain::Draining && sequence.unacked == sequence.end && between_messages
+        {
+            sequence.drain = Drain::Drained;
             host.raise(AsyncEvent::SendQueueDrained);
         }
     }

@@ -15,7 +15,7 @@ use roce::abi::AddressVector;
 use roce::num::Qpn;
 
 use super::Verbs;
-use crate::ah::{Ah, Way};
+use crate::ah::{Ah, Destination};
 use crate::port::PORT;
 use crate::qp::Shared;
 use crate::table::{PdId, AH_NUMBERS};
@@ -67,7 +67,10 @@ pub(super) fn create(pd: &IbPd<Verbs>, attr: &AhAttr<'_>, udata: &mut Udata<'_>)
     let charges = context.map(|context| context.take_ah()).transpose()?;
     let place = shared.objects.ahs.reserve(AH_NUMBERS)?;
     let number = place.id();
-    let ah = Arc::pin_init(Ah::new(**pd, way(attr, number)?), GFP_KERNEL_ACCOUNT)?;
+    let ah = Arc::pin_init(
+        Ah::new(**pd, destination(attr, number)?),
+        GFP_KERNEL_ACCOUNT,
+    )?;
 
     let mut response = [0; RESPONSE_BYTES];
     if let Some(to) = response.first_chunk_mut() {
@@ -84,7 +87,7 @@ pub(super) fn create(pd: &IbPd<Verbs>, attr: &AhAttr<'_>, udata: &mut Udata<'_>)
 }
 
 /// Where `attr` leads from the address handle of that number.
-fn way(attr: &AhAttr<'_>, number: u32) -> Result<Way> {
+fn destination(attr: &AhAttr<'_>, number: u32) -> Result<Destination> {
     let info = attr.resolve()?;
     // Which queue pairs will send by it is not known: its number stands for them, so that address
     // handles have different ports.
@@ -99,7 +102,7 @@ fn way(attr: &AhAttr<'_>, number: u32) -> Result<Way> {
         mac: (info.dmac != [0; 6]).then_some(info.dmac),
     };
     let path = Path::new(&*attr.netdev()?, flow)?;
-    Ok(Way { info, path })
+    Ok(Destination { info, path })
 }
 
 impl Handle {
@@ -135,7 +138,7 @@ impl Handle {
     /// Those of [`AhAttr::resolve`] and [`Path::new`], for a process.
     pub(super) fn modify(&self, attr: &AhAttr<'_>) -> Result {
         match self {
-            Self::Process(numbered) => numbered.ah.replace(way(attr, numbered.number)?),
+            Self::Process(numbered) => numbered.ah.replace(destination(attr, numbered.number)?),
             Self::Kernel(address) => *address.info.lock() = attr.info(),
         }
         Ok(())

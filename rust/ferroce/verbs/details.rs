@@ -98,7 +98,7 @@ fn recv(report: &RecvReport, details: &mut Details<'_>) -> Result {
             Owes::Refusal => c"refusal",
         },
     )?;
-    details.number(c"nak_sent", report.told)
+    details.number(c"nak_sent", report.nak_sent)
 }
 
 /// A completion queue: how full it is, and when its owner is told.

@@ -16,7 +16,7 @@ use roce::icrc::{self, mask_ipv4, mask_ipv6, IPV4_HEADERS, IPV6_HEADERS};
 use crate::crc;
 use crate::memory::Pages;
 use crate::net::packet::{Datagram, HeldPacket};
-use crate::net::path::{Exit, Headers, Path, Waiting};
+use crate::net::path::{Headers, NextHop, Path, Pending};
 use crate::net::pool::PAGES_BYTES;
 use crate::net::train::Train;
 use crate::net::{on_link, Credit};
@@ -57,11 +57,11 @@ pub(super) enum Fate {
 ///   that it has pieces of `PAGES_BYTES`, and one of the rest.
 /// - `linear` is there and all data, or where the payload begins.
 /// - `filled <= payload_end <= icrc_at`; all bytes before `filled` are written.
-/// - The route of `exit`, if it has one, is valid as long as `path` is borrowed.
+/// - The route of `next_hop`, if it has one, is valid as long as `path` is borrowed.
 pub struct Frame<'p> {
     path: &'p mut Path,
     credit: &'p Arc<Credit>,
-    exit: Exit,
+    next_hop: NextHop,
     skb: Skb,
     linear: usize,
     filled: usize,
@@ -74,12 +74,12 @@ impl<'p> Frame<'p> {
     ///
     /// # Safety
     ///
-    /// The route of `exit`, if it has one, must be valid as long as `path` is borrowed.
+    /// The route of `next_hop`, if it has one, must be valid as long as `path` is borrowed.
     #[inline]
     pub(super) unsafe fn new(
         path: &'p mut Path,
         credit: &'p Arc<Credit>,
-        exit: Exit,
+        next_hop: NextHop,
         transport: &[u8],
         payload_len: usize,
         pad: u8,
@@ -96,10 +96,10 @@ impl<'p> Frame<'p> {
             return Err(EINVAL);
         }
 
-        let headroom = match &exit {
+        let headroom = match &next_hop {
             _ if path.keeps_own() => 0,
-            Exit::Routed(_) => path.headroom().saturating_add(TUNNEL_BYTES),
-            Exit::OnLink(dev, _) => dev.headroom(),
+            NextHop::Routed(_) => path.headroom().saturating_add(TUNNEL_BYTES),
+            NextHop::OnLink(dev, _) => dev.headroom(),
         };
         let is_large = payload_len > LARGEST_PAYLOAD;
         let linear = if is_large { headers_end } else { len };
@@ -117,7 +117,7 @@ impl<'p> Frame<'p> {
         let frame = Self {
             path,
             credit,
-            exit,
+            next_hop,
             skb,
             linear,
             filled: headers_end,
@@ -249,7 +249,7 @@ impl<'p> Frame<'p> {
         let Self {
             path,
             credit,
-            exit,
+            next_hop,
             skb,
             ..
         } = self;
@@ -262,8 +262,8 @@ impl<'p> Frame<'p> {
         let train = match &mut path.waiting {
             // SAFETY: A whole packet with the headers of this path, with neither owner nor
             // destructor.
-            Waiting::Own(_) => return unsafe { path.keep(skb, size, psns, credit) },
-            Waiting::Train(train) => train,
+            Pending::Own(_) => return unsafe { path.keep(skb, size, psns, credit) },
+            Pending::Train(train) => train,
         };
         match train {
             // SAFETY: A whole packet with the headers of this path, as all of them.
@@ -272,7 +272,7 @@ impl<'p> Frame<'p> {
                 // SAFETY: The skb is ours alone and has neither owner nor destructor yet.
                 unsafe { bindings::skb_set_flow(skb.as_ptr(), path.hash, path.priority) };
                 // SAFETY: As above; it is linear. The path keeps the train, and its route till then.
-                *train = Some(unsafe { Train::new(exit, skb, size) });
+                *train = Some(unsafe { Train::new(next_hop, skb, size) });
             }
         }
         Ok(())
@@ -400,7 +400,7 @@ impl Path {
     /// `skb` must be a whole packet with the headers of this path, its network header set, and with
     /// neither owner nor destructor.
     unsafe fn keep(&mut self, skb: Skb, size: u32, psns: u16, credit: &Arc<Credit>) -> Result {
-        let Waiting::Own(own) = &mut self.waiting else {
+        let Pending::Own(own) = &mut self.waiting else {
             return Err(EINVAL);
         };
         let skb = skb.into_inner();
@@ -425,13 +425,13 @@ impl Path {
 
     /// Sends what waits. The path keeps its route meanwhile.
     pub(super) fn send_train(&mut self, train: Train, credit: &Arc<Credit>) -> Fate {
-        let (exit, skb) = train.couple(credit);
-        match exit {
+        let (next_hop, skb) = train.couple(credit);
+        match next_hop {
             // SAFETY: The skb is a complete IP packet of this family, or a train of them, and given
             // away here. The path is still borrowed.
-            Exit::Routed(dst) => unsafe { send_routed(skb, dst, self) },
+            NextHop::Routed(dst) => unsafe { send_routed(skb, dst, self) },
             // SAFETY: As above, and only single IPv6 packets leave like this.
-            Exit::OnLink(dev, mac) => unsafe { on_link::send(skb, &dev, mac) },
+            NextHop::OnLink(dev, mac) => unsafe { on_link::send(skb, &dev, mac) },
         }
     }
 }

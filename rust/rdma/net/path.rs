@@ -76,8 +76,8 @@ pub struct Path {
     /// What distinguishes the flow, for queues and receivers that spread flows.
     pub(super) hash: u32,
     pub(super) priority: u32,
-    way: Option<Way>,
-    pub(super) waiting: Waiting,
+    routing: Option<Routing>,
+    pub(super) waiting: Pending,
     tally: Tally,
 }
 
@@ -87,8 +87,8 @@ queue_purpose! {
 }
 
 /// Frames that wait to go together.
-pub(super) enum Waiting {
-    /// For the next, if there are any; by the route of `way`, which stays until they are sent.
+pub(super) enum Pending {
+    /// For the next, if there are any; by the route of `routing`, which stays until they are sent.
     Train(Option<Train>),
     /// To be taken, of a path that keeps those that go to ourselves.
     Own(PacketQueue<OwnFrames>),
@@ -108,7 +108,7 @@ pub struct Tally {
 }
 
 /// How packets leave.
-enum Way {
+enum Routing {
     /// Through the IP stack.
     Routed(Route),
     /// Straight out of the netdev, since the IPv6 stack lacks our GID.
@@ -120,7 +120,7 @@ enum Way {
 }
 
 /// How one packet leaves.
-pub(super) enum Exit {
+pub(super) enum NextHop {
     /// Through the IP stack by this route, to which its path has a reference.
     Routed(NonNull<bindings::dst_entry>),
     /// Out of this netdev to this MAC address; IPv6 only.
@@ -173,12 +173,12 @@ impl Route {
 
 /// Where [`Path`]s leave: a netdev, whose removal this does not hold up.
 #[derive(Clone)]
-pub struct Outlet {
+pub struct Egress {
     netdev: NetDeviceSlot,
     buffers: Arc<Buffers>,
 }
 
-impl Outlet {
+impl Egress {
     /// The one of `netdev`. May sleep.
     ///
     /// # Errors
@@ -214,28 +214,28 @@ impl Path {
     ///
     /// # Errors
     ///
-    /// Those of [`Outlet::new`] and [`Outlet::path`].
+    /// Those of [`Egress::new`] and [`Egress::path`].
     pub fn new(netdev: &NetDevice, flow: Flow) -> Result<Self> {
-        Outlet::new(netdev)?.path(flow)
+        Egress::new(netdev)?.path(flow)
     }
 
     // Rules: ENC-11
-    fn out_of(outlet: &Outlet, flow: Flow) -> Result<Self> {
+    fn out_of(egress: &Egress, flow: Flow) -> Result<Self> {
         let mut flow = flow;
         flow.hop_limit = flow.hop_limit.max(1);
         let [s0, s1] = flow.source_port.to_be_bytes();
         let [d0, d1] = ROCE_PORT.to_be_bytes();
         Ok(Self {
-            netdev: outlet.netdev.clone(),
-            buffers: outlet.buffers.clone(),
+            netdev: egress.netdev.clone(),
+            buffers: egress.buffers.clone(),
             flow,
             headers: Headers::new(&flow)?,
             ports: [s0, s1, d0, d1],
             hash: hash_of(&flow),
             // SAFETY: A table lookup.
             priority: unsafe { bindings::tos_to_priority(flow.traffic_class) },
-            way: None,
-            waiting: Waiting::Train(None),
+            routing: None,
+            waiting: Pending::Train(None),
             tally: Tally::default(),
         })
     }
@@ -245,7 +245,7 @@ impl Path {
     /// way as for other frames, so that an address that is gone leads nowhere.
     pub fn keep_own(mut self) -> Self {
         if self.flow.local == self.flow.remote {
-            self.waiting = Waiting::Own(PacketQueue::new());
+            self.waiting = Pending::Own(PacketQueue::new());
         }
         self
     }
@@ -253,14 +253,14 @@ impl Path {
     /// Whether it keeps frames.
     #[inline]
     pub fn keeps_own(&self) -> bool {
-        matches!(self.waiting, Waiting::Own(_))
+        matches!(self.waiting, Pending::Own(_))
     }
 
     /// The frames that were kept since, in order; none if there are none.
     #[inline]
     pub fn take_own(&mut self) -> Option<PacketQueue<OwnFrames>> {
         match &mut self.waiting {
-            Waiting::Own(own) if !own.is_empty() => Some(core::mem::take(own)),
+            Pending::Own(own) if !own.is_empty() => Some(core::mem::take(own)),
             _ => None,
         }
     }
@@ -300,24 +300,24 @@ impl Path {
         payload_len: usize,
         pad: u8,
     ) -> Result<Frame<'p>> {
-        let exit = match self.exit() {
-            Some(exit) => exit,
+        let next_hop = match self.next_hop() {
+            Some(next_hop) => next_hop,
             None => {
                 self.flush(credit);
-                self.way = None;
-                self.way = Some(self.look_up()?);
-                self.exit().ok_or(EHOSTUNREACH)?
+                self.routing = None;
+                self.routing = Some(self.look_up()?);
+                self.next_hop().ok_or(EHOSTUNREACH)?
             }
         };
         // SAFETY: The frame borrows the path, which owns a reference to the route.
-        unsafe { Frame::new(self, credit, exit, transport, payload_len, pad) }
+        unsafe { Frame::new(self, credit, next_hop, transport, payload_len, pad) }
     }
 
     /// Sends the frames that wait for others to go along. Whoever sends frames calls this in the end,
     /// before it lets go of the path. Process and softirq context; does not sleep.
     #[inline]
     pub fn flush(&mut self, credit: &Arc<Credit>) {
-        let Waiting::Train(train) = &mut self.waiting else {
+        let Pending::Train(train) = &mut self.waiting else {
             return;
         };
         let Some(train) = train.take() else {
@@ -336,12 +336,12 @@ impl Path {
     #[inline]
     pub(super) fn number_for(&mut self, size: u32, credit: &Arc<Credit>) -> u16 {
         match &self.waiting {
-            Waiting::Train(Some(train)) if train.takes(size) => train.next(),
-            Waiting::Train(Some(_)) => {
+            Pending::Train(Some(train)) if train.takes(size) => train.next(),
+            Pending::Train(Some(_)) => {
                 self.flush(credit);
                 0
             }
-            Waiting::Train(None) | Waiting::Own(_) => 0,
+            Pending::Train(None) | Pending::Own(_) => 0,
         }
     }
 
@@ -354,19 +354,19 @@ impl Path {
     /// How the next packet leaves, unless that has to be looked up again: as those that wait for it, if
     /// there are any.
     #[inline]
-    fn exit(&self) -> Option<Exit> {
-        if let Waiting::Train(Some(Train {
-            exit: Exit::Routed(dst),
+    fn next_hop(&self) -> Option<NextHop> {
+        if let Pending::Train(Some(Train {
+            next_hop: NextHop::Routed(dst),
             ..
         })) = &self.waiting
         {
-            return Some(Exit::Routed(*dst));
+            return Some(NextHop::Routed(*dst));
         }
-        match self.way.as_ref()? {
-            Way::Routed(route) => route.is_valid().then_some(Exit::Routed(route.dst)),
-            Way::OnLink { mac, generation } => {
+        match self.routing.as_ref()? {
+            Routing::Routed(route) => route.is_valid().then_some(NextHop::Routed(route.dst)),
+            Routing::OnLink { mac, generation } => {
                 let dev = self.netdev.get()?;
-                (dev.ipv6_generation() == *generation).then_some(Exit::OnLink(dev, *mac))
+                (dev.ipv6_generation() == *generation).then_some(NextHop::OnLink(dev, *mac))
             }
         }
     }
@@ -375,16 +375,16 @@ impl Path {
     /// whoever puts that there makes room.
     #[inline]
     pub(super) fn headroom(&self) -> u32 {
-        match &self.way {
-            Some(Way::Routed(route)) => route.headroom,
-            Some(Way::OnLink { .. }) | None => 0,
+        match &self.routing {
+            Some(Routing::Routed(route)) => route.headroom,
+            Some(Routing::OnLink { .. }) | None => 0,
         }
     }
 
-    fn look_up(&self) -> Result<Way> {
+    fn look_up(&self) -> Result<Routing> {
         let dev = self.netdev.get().ok_or(ENODEV)?;
-        if let Some(way) = self.on_link(&dev) {
-            return Ok(way);
+        if let Some(routing) = self.on_link(&dev) {
+            return Ok(routing);
         }
         let _rcu = rcu::read_lock();
         // SAFETY: A namespace outlives its netdevs, and the read side in which one refers to it.
@@ -396,12 +396,12 @@ impl Path {
                 Headers::V6(_) => self.look_up_v6(net, &dev),
             }
         };
-        route.map(Way::Routed)
+        route.map(Routing::Routed)
     }
 
     /// The way past the IPv6 stack, if that is the one to take: the stack does not have our GID, so
     /// it need not have a route for it either, nor can it ask for neighbours in its name.
-    fn on_link(&self, dev: &NetDevice) -> Option<Way> {
+    fn on_link(&self, dev: &NetDevice) -> Option<Routing> {
         let Flow { local, remote, .. } = self.flow;
         if !is_link_local(local) || !is_link_local(remote) {
             return None;
@@ -413,7 +413,7 @@ impl Path {
         };
         // Before the question, so that no answer outlives its reason.
         let generation = dev.ipv6_generation();
-        (!dev.has_ipv6(local)).then_some(Way::OnLink { mac, generation })
+        (!dev.has_ipv6(local)).then_some(Routing::OnLink { mac, generation })
     }
 
     /// # Safety

@@ -12,7 +12,7 @@ use rdma_bindings as bindings;
 use roce::icrc::UDP_BYTES;
 
 use crate::net::frame::{Skb, MAX_IP_BYTES};
-use crate::net::path::Exit;
+use crate::net::path::NextHop;
 use crate::net::Credit;
 
 /// Frames of one path that go through the network's layers as one, each still a packet of its own.
@@ -29,9 +29,9 @@ use crate::net::Credit;
 ///   are below its data but for those of the head.
 /// - `bytes` is the length of all: the head, and of the others what follows the UDP header. It is at
 ///   most [`MAX_IP_BYTES`].
-/// - The route of `exit`, if it has one, is that of the path which has this.
+/// - The route of `next_hop`, if it has one, is that of the path which has this.
 pub(super) struct Train {
-    pub(super) exit: Exit,
+    pub(super) next_hop: NextHop,
     head: Skb,
     last: Option<NonNull<sk_buff>>,
     /// Bytes of the head's UDP payload, and of the headers before it.
@@ -51,13 +51,13 @@ impl Train {
     ///
     /// # Safety
     ///
-    /// `head` must be linear and without destructor. The route of `exit`, if it has one, must be valid
+    /// `head` must be linear and without destructor. The route of `next_hop`, if it has one, must be valid
     /// as long as the train is there.
     #[inline]
-    pub(super) unsafe fn new(exit: Exit, head: Skb, size: u32) -> Self {
+    pub(super) unsafe fn new(next_hop: NextHop, head: Skb, size: u32) -> Self {
         // INVARIANT: By the safety requirements; there are no others.
         Self {
-            exit,
+            next_hop,
             headers: head.len().wrapping_sub(size),
             bytes: head.len(),
             head,
@@ -71,7 +71,7 @@ impl Train {
     /// Whether a frame with `size` bytes of UDP payload can be its next.
     #[inline]
     pub(super) fn takes(&self, size: u32) -> bool {
-        matches!(self.exit, Exit::Routed(_))
+        matches!(self.next_hop, NextHop::Routed(_))
             && !self.is_closed
             && size <= self.size
             && size <= (MAX_IP_BYTES as u32).wrapping_sub(self.bytes)
@@ -122,7 +122,7 @@ impl Train {
     /// Couples the frames, and counts them against `credit`. What is left to be done is to send the
     /// skb, which is given away.
     #[inline]
-    pub(super) fn couple(self, credit: &Arc<Credit>) -> (Exit, NonNull<sk_buff>) {
+    pub(super) fn couple(self, credit: &Arc<Credit>) -> (NextHop, NonNull<sk_buff>) {
         let udp_len = self.payload_bytes().wrapping_add(UDP_BYTES as u32);
         let skb = self.head.into_inner();
         if self.frames > 1 {
@@ -139,7 +139,7 @@ impl Train {
         }
         // SAFETY: By the type invariants.
         unsafe { credit.charge(skb.as_ptr(), self.frames) };
-        (self.exit, skb)
+        (self.next_hop, skb)
     }
 }
 

@@ -6,7 +6,7 @@ use core::mem;
 use core::ops::DerefMut;
 
 use super::replay::{Kept, Replay};
-use super::{failure, Flow, Message, Owed, Refusal, Running};
+use super::{failure, Message, Owed, Refusal, Running, Sequence};
 use crate::completion::{Completion, CompletionOp, Status};
 use crate::event::Event;
 use crate::host::{Access, Extent, Fault, FlushError, RecvHost, Span};
@@ -65,15 +65,15 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         end: SendEnd,
         host: &mut H,
     ) -> Result<(), Refusal> {
-        check_length(position, packet, self.flow.config.mtu)?;
+        check_length(position, packet, self.sequence.config.mtu)?;
         if position.starts() {
-            self.flow.between_messages()?;
+            self.sequence.between_messages()?;
             // Rules: ORD-3, RSP-18
-            let recv = take_recv(&mut self.flow.kept, self.qpn, host)?;
-            self.flow.message = Message::Send { recv, received: 0 };
+            let recv = take_recv(&mut self.sequence.kept, self.qpn, host)?;
+            self.sequence.message = Message::Send { recv, received: 0 };
         }
         // Rules: RSP-2
-        let Message::Send { recv, received } = &mut self.flow.message else {
+        let Message::Send { recv, received } = &mut self.sequence.message else {
             return Err(Refusal::INVALID);
         };
         let total = received.saturating_add(packet.payload_len);
@@ -91,7 +91,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         if let Some(span) = whole(packet) {
             if let Err(fault) = host.scatter(&recv.payload, *received, span) {
                 if position.starts() && fault == Fault::Absent {
-                    self.flow.keep_recv();
+                    self.sequence.keep_recv();
                 }
                 return Err(Refusal::of(fault, Status::LocalProtection));
             }
@@ -106,9 +106,10 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         }
         *received = total;
         // Rules: CPL-8
-        self.flow.executed(packet, position.ends(), host);
+        self.sequence.executed(packet, position.ends(), host);
         if position.ends() {
-            if let Message::Send { recv, .. } = mem::replace(&mut self.flow.message, Message::None)
+            if let Message::Send { recv, .. } =
+                mem::replace(&mut self.sequence.message, Message::None)
             {
                 // Rules: ORD-9
                 self.complete(recv, CompletionOp::Recv, total, end, packet, host);
@@ -123,9 +124,9 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         reth: &Reth,
         host: &mut H,
     ) -> Result<(), Refusal> {
-        check_length(Position::First, packet, self.flow.config.mtu)?;
-        self.flow.between_messages()?;
-        self.flow.may_write()?;
+        check_length(Position::First, packet, self.sequence.config.mtu)?;
+        self.sequence.between_messages()?;
+        self.sequence.may_write()?;
         // Rules: RSP-9
         if reth.length <= packet.payload_len || reth.length > MAX_MESSAGE_BYTES {
             return Err(Refusal::INVALID);
@@ -133,12 +134,12 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         // Rules: RSP-13
         let grant = authorize(reth, Access::Write, host)?;
         place(&grant, 0, packet, host)?;
-        self.flow.message = Message::Write {
+        self.sequence.message = Message::Write {
             grant,
             length: reth.length,
             received: packet.payload_len,
         };
-        self.flow.executed(packet, false, host);
+        self.sequence.executed(packet, false, host);
         Ok(())
     }
 
@@ -149,13 +150,13 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         imm: Option<Imm>,
         host: &mut H,
     ) -> Result<(), Refusal> {
-        check_length(position, packet, self.flow.config.mtu)?;
+        check_length(position, packet, self.sequence.config.mtu)?;
         // Rules: RSP-3
         let Message::Write {
             grant,
             length,
             received,
-        } = &mut self.flow.message
+        } = &mut self.sequence.message
         else {
             return Err(Refusal::INVALID);
         };
@@ -172,14 +173,14 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
             return Err(Refusal::INVALID);
         }
         // Rules: RNR-3
-        let recv = take_recv_for(imm, &mut self.flow.kept, self.qpn, host)?;
+        let recv = take_recv_for(imm, &mut self.sequence.kept, self.qpn, host)?;
         let placed = place(grant, *received, packet, host);
         if placed == Err(Refusal::PutOff) {
             return self.put_off(recv);
         }
         *received = total;
         if position.ends() {
-            self.flow.message = Message::None;
+            self.sequence.message = Message::None;
         }
         self.finish_write(packet, placed, position.ends(), length, recv, host)
     }
@@ -191,10 +192,10 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         imm: Option<Imm>,
         host: &mut H,
     ) -> Result<(), Refusal> {
-        check_length(Position::Only, packet, self.flow.config.mtu)?;
-        self.flow.between_messages()?;
+        check_length(Position::Only, packet, self.sequence.config.mtu)?;
+        self.sequence.between_messages()?;
         // Rules: RSP-16
-        self.flow.may_write()?;
+        self.sequence.may_write()?;
         // Rules: RSP-8
         if reth.length != packet.payload_len {
             return Err(Refusal::INVALID);
@@ -206,7 +207,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
             _ => Some(authorize(reth, Access::Write, host)?),
         };
         // Rules: RNR-3
-        let recv = take_recv_for(imm, &mut self.flow.kept, self.qpn, host)?;
+        let recv = take_recv_for(imm, &mut self.sequence.kept, self.qpn, host)?;
         let placed = match grant {
             Some(grant) => place(&grant, 0, packet, host),
             None => Ok(()),
@@ -220,7 +221,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
     /// Puts off a packet of a WRITE, whose immediate data will find the receive that they took.
     fn put_off(&mut self, recv: Option<ImmRecv<P>>) -> Result<(), Refusal> {
         if let Some(ImmRecv { recv, .. }) = recv {
-            self.flow.kept = Some(recv);
+            self.sequence.kept = Some(recv);
         }
         Err(Refusal::PutOff)
     }
@@ -237,9 +238,9 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         host: &mut H,
     ) -> Result<(), Refusal> {
         match (placed, recv) {
-            (Ok(()), None) => self.flow.executed(packet, ends, host),
+            (Ok(()), None) => self.sequence.executed(packet, ends, host),
             (Ok(()), Some(ImmRecv { recv, imm })) => {
-                self.flow.executed(packet, ends, host);
+                self.sequence.executed(packet, ends, host);
                 // Rules: CPL-10
                 let op = CompletionOp::RecvRdmaWithImm;
                 self.complete(recv, op, length, SendEnd::Imm(imm), packet, host);
@@ -262,15 +263,16 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         reth: &Reth,
         host: &mut H,
     ) -> Result<(), Refusal> {
-        self.flow.between_messages()?;
+        self.sequence.between_messages()?;
         // Rules: RDA-7, RSP-15
-        let allowed = self.flow.config.access.read && self.flow.config.max_dest_rd_atomic > 0;
+        let allowed =
+            self.sequence.config.access.read && self.sequence.config.max_dest_rd_atomic > 0;
         // Rules: RSP-9
         if !allowed || reth.length > MAX_MESSAGE_BYTES || !self.replays.make_room() {
             return Err(Refusal::INVALID);
         }
         let grant = authorize_read(reth, host)?;
-        let (msn, mtu) = (self.flow.msn.next(), self.flow.config.mtu);
+        let (msn, mtu) = (self.sequence.msn.next(), self.sequence.config.mtu);
         self.keep(Kept::read(packet.bth.psn, reth, msn, grant, mtu), host);
         Ok(())
     }
@@ -284,9 +286,10 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         // Rules: RDA-14
         host: &mut H,
     ) -> Result<(), Refusal> {
-        self.flow.between_messages()?;
+        self.sequence.between_messages()?;
         // Rules: RDA-7, RSP-15
-        let allowed = self.flow.config.access.atomic && self.flow.config.max_dest_rd_atomic > 0;
+        let allowed =
+            self.sequence.config.access.atomic && self.sequence.config.max_dest_rd_atomic > 0;
         if !allowed || !is_aligned(eth.iova) || !self.replays.make_room() {
             return Err(Refusal::INVALID);
         }
@@ -311,9 +314,9 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         reth: &Reth,
         host: &mut H,
     ) -> Result<(), Refusal> {
-        self.flow.between_messages()?;
+        self.sequence.between_messages()?;
         // Rules: MPE-4
-        self.flow.may_write()?;
+        self.sequence.may_write()?;
         // Rules: MPE-1
         let span = whole(packet).filter(|span| span.len == ATOMIC_BYTES);
         // Rules: MPE-2
@@ -321,7 +324,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         else {
             return Err(Refusal::INVALID);
         };
-        if self.flow.config.max_dest_rd_atomic == 0 || !self.replays.make_room() {
+        if self.sequence.config.max_dest_rd_atomic == 0 || !self.replays.make_room() {
             return Err(Refusal::INVALID);
         }
         let grant = authorize(reth, Access::Write, host)?;
@@ -342,13 +345,13 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         reth: &Reth,
         host: &mut H,
     ) -> Result<(), Refusal> {
-        self.flow.between_messages()?;
+        self.sequence.between_messages()?;
         let flush = feth.flush().ok_or(Refusal::INVALID)?;
-        let (wanted, allowed) = (flush.placement, self.flow.config.access.flush);
+        let (wanted, allowed) = (flush.placement, self.sequence.config.access.flush);
         // Rules: MPE-10
         if (wanted.global && !allowed.global)
             || (wanted.persistent && !allowed.persistent)
-            || self.flow.config.max_dest_rd_atomic == 0
+            || self.sequence.config.max_dest_rd_atomic == 0
         {
             return Err(Refusal::INVALID);
         }
@@ -384,7 +387,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         original: u64,
         host: &mut H,
     ) {
-        let (msn, mtu) = (self.flow.msn.next(), self.flow.config.mtu);
+        let (msn, mtu) = (self.sequence.msn.next(), self.sequence.config.mtu);
         let kept = Kept::done(packet.bth.psn, request, msn, original, mtu);
         self.keep(kept, host);
     }
@@ -393,14 +396,14 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
     // Rules: RDA-24
     fn keep<H: RecvHost<Payload = P, Grant = G>>(&mut self, kept: Kept<G>, host: &mut H) {
         // Rules: ACK-13
-        self.flow.msn = self.flow.msn.next();
-        self.flow.expected = kept.end();
-        self.flow.untold = false;
+        self.sequence.msn = self.sequence.msn.next();
+        self.sequence.expected = kept.end();
+        self.sequence.unacknowledged = false;
         self.replays.push(kept);
         // Rules: ACK-4
         // Its response acknowledges whatever came before it.
-        if self.flow.owed == Owed::Acknowledgement {
-            self.flow.owed = Owed::Nothing;
+        if self.sequence.owed == Owed::Acknowledgement {
+            self.sequence.owed = Owed::Nothing;
             host.observe(Event::AckCoalesced);
         }
         host.observe(Event::MessageReceived);
@@ -432,7 +435,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
             invalidated,
             // Rules: CPL-12
             qpn: self.qpn,
-            src_qp: self.flow.config.dest_qp,
+            src_qp: self.sequence.config.dest_qp,
             grh: false,
             // Rules: CPL-15
             solicited: packet.bth.solicited,
@@ -441,7 +444,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
     }
 }
 
-impl<P, G> Flow<P, G> {
+impl<P, G> Sequence<P, G> {
     /// A packet that starts a message must not come within another.
     // Rules: RSP-1, RSP-4
     fn between_messages(&self) -> Result<(), Refusal> {
@@ -478,8 +481,8 @@ impl<P, G> Flow<P, G> {
             host.observe(Event::MessageReceived);
         }
         // Rules: ACK-2
-        self.untold = !packet.bth.ack_req;
-        if self.untold {
+        self.unacknowledged = !packet.bth.ack_req;
+        if self.unacknowledged {
             return;
         }
         if self.owed == Owed::Acknowledgement {

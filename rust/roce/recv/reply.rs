@@ -6,7 +6,7 @@ use core::mem;
 use core::ops::DerefMut;
 
 use super::replay::{Answer, Replay};
-use super::{Flow, Owed, Phase, RecvConfig, Responder, Running};
+use super::{Owed, Phase, RecvConfig, Responder, Running, Sequence};
 use crate::completion::Status;
 use crate::event::Event;
 use crate::host::{RecvHost, Source, Transmit};
@@ -31,11 +31,11 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
         if self.running()?.replays.has_response() {
             return self.running()?.respond();
         }
-        let flow = self.running()?.flow;
-        let config = flow.config;
+        let sequence = self.running()?.sequence;
+        let config = sequence.config;
         // Rules: ACK-20
-        let was_refused = flow.has_failed();
-        let (psn, aeth) = flow.pay(host)?;
+        let was_refused = sequence.has_failed();
+        let (psn, aeth) = sequence.pay(host)?;
         if was_refused {
             self.phase = Phase::Error;
         }
@@ -67,7 +67,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
         // What comes after it will never be sent, be it data or a refusal.
         running.replays.clear();
         let code = NakCode::RemoteOperation;
-        let failed = if running.flow.has_failed() {
+        let failed = if running.sequence.has_failed() {
             running.fail(psn, code) // The owner was told before.
         } else {
             running.refuse(psn, code, Status::Flushed, host)
@@ -80,8 +80,10 @@ impl<'a, P, G, S: DerefMut<Target = [Replay<G>]>> Running<'a, P, G, S> {
     /// The next response to a READ or atomic.
     // Rules: ACK-19
     fn respond(self) -> Option<Transmit<'a, G>> {
-        let Self { flow, replays, .. } = self;
-        let config = &flow.config;
+        let Self {
+            sequence, replays, ..
+        } = self;
+        let config = &sequence.config;
         let response = replays.next_response(config.mtu, config.bundle)?;
         let aeth = acknowledgement(response.msn);
         let body = match response.answer {
@@ -105,10 +107,10 @@ impl<'a, P, G, S: DerefMut<Target = [Replay<G>]>> Running<'a, P, G, S> {
     }
 }
 
-impl<P, G> Flow<P, G> {
+impl<P, G> Sequence<P, G> {
     /// Owes a NAK that asks for what is expected, as `dropped`, behind that, was dropped.
     pub(super) fn ask_for_expected(&mut self, dropped: Psn) {
-        self.told = true;
+        self.nak_sent = true;
         self.owed = Owed::SequenceNak { dropped };
     }
 

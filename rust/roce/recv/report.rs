@@ -46,7 +46,7 @@ pub struct RecvReport {
     pub owes: Owes,
     /// Whether the peer was told that `expected` is expected, or had no receive, and not come back
     /// with it yet.
-    pub told: bool,
+    pub nak_sent: bool,
     /// Whether responses to READs or atomics are still to be sent.
     pub responds: bool,
 }
@@ -55,25 +55,25 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
     /// How far it has come; `None` unless it runs.
     pub fn report(&mut self) -> Option<RecvReport> {
         let responds = self.replays.has_response();
-        let Phase::Running(flow) = &self.phase else {
+        let Phase::Running(sequence) = &self.phase else {
             return None;
         };
         Some(RecvReport {
-            expected: flow.expected,
-            msn: flow.msn,
-            within: match flow.message {
+            expected: sequence.expected,
+            msn: sequence.msn,
+            within: match sequence.message {
                 Message::None => Within::Nothing,
                 Message::Send { .. } => Within::Send,
                 Message::Write { .. } => Within::Write,
             },
-            owes: match flow.owed {
+            owes: match sequence.owed {
                 Owed::Nothing => Owes::Nothing,
                 Owed::Acknowledgement => Owes::Acknowledgement,
                 Owed::SequenceNak { .. } => Owes::SequenceNak,
                 Owed::RnrNak => Owes::RnrNak,
                 Owed::Refusal { .. } => Owes::Refusal,
             },
-            told: flow.told,
+            nak_sent: sequence.nak_sent,
             responds,
         })
     }

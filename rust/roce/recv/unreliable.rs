@@ -34,7 +34,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
     ) -> Result<Handled, Failed> {
         self.establish(host);
         let psn = packet.bth.psn;
-        let in_turn = psn == self.flow.expected;
+        let in_turn = psn == self.sequence.expected;
         // Rules: UCX-4
         if !in_turn {
             host.observe(Event::OutOfSequenceRequest);
@@ -44,21 +44,21 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
             self.abandon(host);
         }
         // Rules: UCX-5
-        if !request.starts() && matches!(self.flow.message, Message::None) {
+        if !request.starts() && matches!(self.sequence.message, Message::None) {
             // The rest of a message that was dropped. What is expected stays: that a PSN is in turn
             // says nothing where there is no message to go on with.
             return Ok(Handled::Done);
         }
         // Rules: UCX-3
-        self.flow.expected = psn;
+        self.sequence.expected = psn;
         let outcome = self.execute(packet, request, host);
         // Rules: RSP-22
         if outcome == Err(Refusal::PutOff) {
             return Ok(Handled::PutOff);
         }
-        self.flow.expected = psn.add(packet.psns);
+        self.sequence.expected = psn.add(packet.psns);
         // Rules: ACK-17
-        self.flow.owed = Owed::Nothing;
+        self.sequence.owed = Owed::Nothing;
         match outcome {
             Ok(()) => Ok(Handled::Done),
             // Rules: RNR-19
@@ -87,7 +87,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
     /// Drops the message that is under way, if one is.
     // Rules: UCX-6
     fn abandon<H: RecvHost<Payload = P, Grant = G>>(&mut self, host: &mut H) {
-        if !matches!(self.flow.message, Message::None) {
+        if !matches!(self.sequence.message, Message::None) {
             self.drop_message(host);
         }
     }
@@ -95,7 +95,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
     // Rules: UCX-2
     fn drop_message<H: RecvHost<Payload = P, Grant = G>>(&mut self, host: &mut H) {
         host.observe(Event::MessageDropped);
-        self.flow.keep_recv();
-        self.flow.message = Message::None;
+        self.sequence.keep_recv();
+        self.sequence.message = Message::None;
     }
 }

@@ -5,7 +5,7 @@
 use core::ops::DerefMut;
 
 use super::window::{Entry, Slot};
-use super::{Failure, Flow, Requester, Running, Timer};
+use super::{Failure, Requester, Running, Sequence, Timer};
 use crate::completion::Status;
 use crate::event::Event;
 use crate::host::{Fault, Handled, SendHost, Span};
@@ -71,7 +71,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         host: &mut H,
     ) -> Result<Handled, Failure> {
         let psn = packet.bth.psn;
-        if psn.distance_from(self.flow.unacked) >= self.flow.outstanding() {
+        if psn.distance_from(self.sequence.unacked) >= self.sequence.outstanding() {
             // Rules: ACK-9, ACK-10, DUP-17, NAK-20, PSN-13
             // It answers what is complete already, or what was never sent.
             host.observe(Event::StaleResponse);
@@ -165,7 +165,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         let Some(length) = entry.response_length() else {
             return Err(Failure(Status::BadResponse));
         };
-        let mtu = self.flow.config.mtu;
+        let mtu = self.sequence.config.mtu;
         let at = read
             .psn
             .distance_from(entry.first)
@@ -197,7 +197,8 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             // Rules: ORD-10
             self.retire_answered(host);
         }
-        self.flow.acknowledged_up_to(now, read.psn.add(read.psns));
+        self.sequence
+            .acknowledged_up_to(now, read.psn.add(read.psns));
         Ok(Handled::Done)
     }
 
@@ -228,7 +229,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         }
         // Rules: ORD-10
         self.retire_answered(host);
-        self.flow.acknowledged_up_to(now, psn.next());
+        self.sequence.acknowledged_up_to(now, psn.next());
         Ok(Handled::Done)
     }
 
@@ -263,10 +264,10 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         now: Instant,
         host: &mut H,
     ) -> Result<(), Failure> {
-        if self.flow.is_acknowledged() || self.flow.unacked == self.flow.next {
+        if self.sequence.is_acknowledged() || self.sequence.unacked == self.sequence.next {
             return Ok(());
         }
-        self.advance(now, self.flow.next, host);
+        self.advance(now, self.sequence.next, host);
         self.follow_up(host)
     }
 
@@ -279,7 +280,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         to: Psn,
         host: &mut H,
     ) -> Advance {
-        let from = self.flow.unacked;
+        let from = self.sequence.unacked;
         let mut at = from;
         let mut result = Advance::Done;
         while at != to {
@@ -303,7 +304,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             self.retire_head(host);
         }
         if at != from {
-            self.flow.acknowledged_up_to(now, at);
+            self.sequence.acknowledged_up_to(now, at);
         }
         result
     }
@@ -311,7 +312,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
     /// Completes the oldest request, which was answered.
     // Rules: CPL-7
     fn retire_answered<H: SendHost<Payload = P>>(&mut self, host: &mut H) {
-        self.flow.unanswered = self.flow.unanswered.saturating_sub(1);
+        self.sequence.unanswered = self.sequence.unanswered.saturating_sub(1);
         self.retire_head(host);
     }
 
@@ -327,13 +328,13 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
     fn retire_one<H: SendHost<Payload = P>>(&mut self, host: &mut H) {
         match self.window.pop() {
             Some(Entry::Good(entry)) => {
-                self.flow.cursor = self.flow.cursor.saturating_sub(1);
+                self.sequence.cursor = self.sequence.cursor.saturating_sub(1);
                 host.observe(Event::MessageSent);
                 self.identity.succeed(entry, host);
             }
             Some(Entry::Done(entry)) => {
                 // The cursor is on it or behind it, unless it went back to the oldest.
-                self.flow.cursor = self.flow.cursor.saturating_sub(1);
+                self.sequence.cursor = self.sequence.cursor.saturating_sub(1);
                 self.identity.succeed(entry, host);
             }
             // The cursor is on it: it is carried out when it is the oldest.
@@ -343,7 +344,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
     }
 }
 
-impl Flow {
+impl Sequence {
     /// Moves the lower edge of the window up to `psn`: there is progress.
     fn acknowledged_up_to(&mut self, now: Instant, psn: Psn) {
         if self.next.distance_from(self.unacked) < psn.distance_from(self.unacked) {

@@ -5,7 +5,7 @@
 use core::ops::DerefMut;
 
 use super::window::Slot;
-use super::{Blocked, Flow, Phase, Requester, Timer};
+use super::{Blocked, Phase, Requester, Sequence, Timer};
 use crate::num::Psn;
 
 /// What a requester waits for.
@@ -49,25 +49,25 @@ pub struct SendReport {
 impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
     /// How far it has come; `None` unless it runs.
     pub fn report(&self) -> Option<SendReport> {
-        let Phase::Running(flow) = &self.phase else {
+        let Phase::Running(sequence) = &self.phase else {
             return None;
         };
         Some(SendReport {
-            unacked: flow.unacked,
-            next: flow.next,
-            outstanding: flow.outstanding(),
-            window: flow.pace.psns(),
+            unacked: sequence.unacked,
+            next: sequence.next,
+            outstanding: sequence.outstanding(),
+            window: sequence.pace.psns(),
             requests: u32::try_from(self.window.len()).unwrap_or(u32::MAX),
-            unanswered: flow.unanswered,
-            retries_left: flow.retries_left,
-            rnr_retries_left: flow.rnr_retries_left,
-            timeouts: flow.timeouts,
-            waiting: flow.waiting(),
+            unanswered: sequence.unanswered,
+            retries_left: sequence.retries_left,
+            rnr_retries_left: sequence.rnr_retries_left,
+            timeouts: sequence.timeouts,
+            waiting: sequence.waiting(),
         })
     }
 }
 
-impl Flow {
+impl Sequence {
     fn waiting(&self) -> Waiting {
         match (self.timer, self.blocked) {
             (Timer::Rnr(_), _) => Waiting::Receiver,

@@ -5,7 +5,7 @@
 use core::ops::DerefMut;
 
 use super::window::Slot;
-use super::{Failure, Flow, Phase, Requester, Running, Timer};
+use super::{Failure, Phase, Requester, Running, Sequence, Timer};
 use crate::completion::Status;
 use crate::event::Event;
 use crate::host::SendHost;
@@ -19,10 +19,10 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
     /// may be left alone and looked at again when it fires.
     #[inline]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let Phase::Running(flow) = &self.phase else {
+        let Phase::Running(sequence) = &self.phase else {
             return None;
         };
-        match flow.timer {
+        match sequence.timer {
             Timer::Off => None,
             Timer::Ack(at) | Timer::Rnr(at) => Some(at),
         }
@@ -45,17 +45,17 @@ impl<P, S> Running<'_, P, S> {
         now: Instant,
         host: &mut H,
     ) -> Result<(), Failure> {
-        match self.flow.timer {
+        match self.sequence.timer {
             Timer::Rnr(at) if at <= now => {
-                self.flow.timer = Timer::Off;
+                self.sequence.timer = Timer::Off;
                 Ok(())
             }
             Timer::Ack(at) if at <= now => {
                 host.observe(Event::AckTimeout);
                 // A NAK that comes later is for what is sent again now.
-                self.flow.recovering = false;
-                self.flow.timeouts = self.flow.timeouts.saturating_add(1);
-                self.flow.pace.timed_out();
+                self.sequence.recovering = false;
+                self.sequence.timeouts = self.sequence.timeouts.saturating_add(1);
+                self.sequence.pace.timed_out();
                 self.send_again(host)
             }
             _ => Ok(()),
@@ -70,24 +70,24 @@ impl<P, S> Running<'_, P, S> {
         host: &mut H,
     ) -> Result<(), Failure> {
         // Rules: DUP-18, NAK-15
-        if self.flow.recovering || matches!(self.flow.timer, Timer::Rnr(_)) {
+        if self.sequence.recovering || matches!(self.sequence.timer, Timer::Rnr(_)) {
             return Ok(());
         }
-        self.flow.recovering = true;
-        self.flow.pace.lost();
+        self.sequence.recovering = true;
+        self.sequence.pace.lost();
         self.send_again(host)
     }
 
     /// Goes back to the oldest outstanding PSN, or fails when that was done too often.
     // Rules: RTY-8, RTY-9
     fn send_again<H: SendHost<Payload = P>>(&mut self, host: &mut H) -> Result<(), Failure> {
-        let Some(left) = self.flow.retries_left.checked_sub(1) else {
+        let Some(left) = self.sequence.retries_left.checked_sub(1) else {
             host.observe(Event::RetryExceeded);
             // Rules: RTY-11
             return Err(Failure(Status::TransportRetryExceeded));
         };
-        self.flow.retries_left = left;
-        self.flow.go_back();
+        self.sequence.retries_left = left;
+        self.sequence.go_back();
         host.observe(Event::Retransmit);
         Ok(())
     }
@@ -99,37 +99,37 @@ impl<P, S> Running<'_, P, S> {
         timer: RnrTimer,
         host: &mut H,
     ) -> Result<(), Failure> {
-        let flow = &mut *self.flow;
-        if matches!(flow.timer, Timer::Rnr(_)) {
+        let sequence = &mut *self.sequence;
+        if matches!(sequence.timer, Timer::Rnr(_)) {
             // Rules: RNR-15
             return Ok(()); // The same NAK, twice.
         }
         host.observe(Event::RnrNakReceived);
         // Rules: RNR-12
-        if flow.config.rnr_retry.get() != RNR_RETRY_INFINITE {
+        if sequence.config.rnr_retry.get() != RNR_RETRY_INFINITE {
             // Rules: RNR-11
-            let Some(left) = flow.rnr_retries_left.checked_sub(1) else {
+            let Some(left) = sequence.rnr_retries_left.checked_sub(1) else {
                 host.observe(Event::RnrRetryExceeded);
                 // Rules: RNR-18
                 return Err(Failure(Status::RnrRetryExceeded));
             };
-            flow.rnr_retries_left = left;
+            sequence.rnr_retries_left = left;
         }
         // Rules: RNR-14
         // The peer is there, which is all that the other count is about.
-        flow.retries_left = flow.config.retry_cnt.get();
-        flow.timeouts = 0;
+        sequence.retries_left = sequence.config.retry_cnt.get();
+        sequence.timeouts = 0;
         // What was sent behind it was in vain, too.
-        flow.pace.lost();
+        sequence.pace.lost();
         // Rules: RNR-9
-        flow.go_back();
+        sequence.go_back();
         // Rules: RNR-8
-        flow.timer = Timer::Rnr(now.after_ns(timer.delay_ns()));
+        sequence.timer = Timer::Rnr(now.after_ns(timer.delay_ns()));
         Ok(())
     }
 }
 
-impl Flow {
+impl Sequence {
     /// Moves `next` back to the oldest outstanding PSN, which is in the oldest request.
     // Rules: PSN-14, RTY-7
     fn go_back(&mut self) {

@@ -5,7 +5,7 @@
 use core::ops::DerefMut;
 
 use super::window::{Entry, Outstanding, Slot};
-use super::{Blocked, Drain, Failure, Flow, Requester, Running, Timer};
+use super::{Blocked, Drain, Failure, Requester, Running, Sequence, Timer};
 use crate::completion::Status;
 use crate::host::{SendHost, Source, Transmit};
 use crate::limits::{ACK_REQ_INTERVAL, LOCAL_BATCH, MAX_MESSAGE_BYTES, PSN_HALF};
@@ -90,12 +90,14 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
 impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
     /// The packet `next`, which counts as sent with this.
     fn transmit(self, now: Instant) -> Option<Transmit<'a, P>> {
-        let Self { flow, window, .. } = self;
-        let entry = window.good(flow.cursor)?;
-        let psn = flow.next;
-        let segment = Segment::new(entry, psn, flow.config.mtu, flow.config.bundle)?;
-        let bth = flow.header(entry, &segment);
-        flow.sent(entry, &segment, now);
+        let Self {
+            sequence, window, ..
+        } = self;
+        let entry = window.good(sequence.cursor)?;
+        let psn = sequence.next;
+        let segment = Segment::new(entry, psn, sequence.config.mtu, sequence.config.bundle)?;
+        let bth = sequence.header(entry, &segment);
+        sequence.sent(entry, &segment, now);
         let source = match segment.len {
             0 => Source::Empty,
             len => Source::Bytes {
@@ -118,28 +120,28 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
     /// If it was sent before, the peer may have it, and answer it: it stays outstanding.
     // Rules: ACK-21
     fn unsend(&mut self, psn: Psn) {
-        let flow = &mut *self.flow;
+        let sequence = &mut *self.sequence;
         let is_in = |index: usize| {
             let entry = self.window.good(index)?;
             (psn.distance_from(entry.first) < entry.packets).then_some(entry)
         };
-        let index = match is_in(flow.cursor) {
-            Some(_) => flow.cursor,
-            None => flow.cursor.wrapping_sub(1),
+        let index = match is_in(sequence.cursor) {
+            Some(_) => sequence.cursor,
+            None => sequence.cursor.wrapping_sub(1),
         };
         let Some(entry) = is_in(index) else {
             return;
         };
-        if flow.fresh {
-            flow.end = psn;
+        if sequence.fresh {
+            sequence.end = psn;
             if entry.is_answered() {
-                flow.unanswered = flow.unanswered.saturating_sub(1);
+                sequence.unanswered = sequence.unanswered.saturating_sub(1);
             }
         }
-        flow.cursor = index;
-        flow.next = psn;
-        if flow.outstanding() == 0 {
-            flow.timer = Timer::Off;
+        sequence.cursor = index;
+        sequence.next = psn;
+        if sequence.outstanding() == 0 {
+            sequence.timer = Timer::Off;
         }
     }
 
@@ -148,8 +150,8 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
     /// before.
     // Rules: ERR-9, UCX-10
     fn spoil(&mut self, psn: Psn) {
-        let flow = &mut *self.flow;
-        if psn.distance_from(flow.unacked) >= flow.outstanding() {
+        let sequence = &mut *self.sequence;
+        if psn.distance_from(sequence.unacked) >= sequence.outstanding() {
             return;
         }
         let found = (0..self.window.len()).find_map(|index| {
@@ -160,12 +162,12 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
             return;
         };
         self.window.spoil(index, Status::LocalProtection);
-        if flow.fresh {
-            flow.end = psn;
+        if sequence.fresh {
+            sequence.end = psn;
         }
-        if flow.cursor >= index {
-            flow.cursor = index;
-            flow.next = first;
+        if sequence.cursor >= index {
+            sequence.cursor = index;
+            sequence.next = first;
         }
     }
 
@@ -178,31 +180,31 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
         self.confirm_sent(now, host)?;
         let mut done_here = 0u32;
         let blocked = loop {
-            if let Timer::Rnr(until) = self.flow.timer {
+            if let Timer::Rnr(until) = self.sequence.timer {
                 // Rules: RNR-8
                 if now < until {
                     break Some(Blocked::Rnr(until));
                 }
-                self.flow.timer = Timer::Off;
+                self.sequence.timer = Timer::Off;
             }
-            let entry = match self.window.get(self.flow.cursor) {
+            let entry = match self.window.get(self.sequence.cursor) {
                 Some(Entry::Good(entry)) => entry,
-                Some(Entry::Bad(bad, _)) if self.flow.cursor == 0 => {
+                Some(Entry::Bad(bad, _)) if self.sequence.cursor == 0 => {
                     return Err(Failure(bad.status));
                 }
                 // Rules: ERR-8
                 Some(Entry::Bad(..)) => break Some(Blocked::BadRequest),
                 Some(Entry::Done(_)) => {
-                    self.flow.cursor = self.flow.cursor.wrapping_add(1);
+                    self.sequence.cursor = self.sequence.cursor.wrapping_add(1);
                     continue;
                 }
                 // Rules: INV-5, SEG-21
                 Some(Entry::Local(entry)) => {
-                    if self.flow.drain != Drain::Off {
+                    if self.sequence.drain != Drain::Off {
                         // Rules: INV-10
                         break Some(Blocked::Drain);
                     }
-                    if self.flow.cursor > 0 {
+                    if self.sequence.cursor > 0 {
                         // Rules: INV-6
                         break Some(Blocked::Local);
                     }
@@ -228,27 +230,27 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
                     Err(blocked) => break Some(blocked),
                 },
             };
-            match self.flow.gate(entry) {
+            match self.sequence.gate(entry) {
                 Gate::Open => {
-                    self.flow.blocked = None;
+                    self.sequence.blocked = None;
                     return Ok(true);
                 }
                 // Rules: ORD-7, RDA-4
                 Gate::Closed(blocked) => break Some(blocked),
-                Gate::Refused(status) => self.window.spoil(self.flow.cursor, status),
+                Gate::Refused(status) => self.window.spoil(self.sequence.cursor, status),
             }
         };
-        self.flow.blocked = blocked;
+        self.sequence.blocked = blocked;
         Ok(false)
     }
 
     /// Takes one more work request into the window, unless none may be taken.
     // Rules: ORD-1
     fn take<H: SendHost<Payload = P>>(&mut self, host: &mut H) -> Result<Taken, Blocked> {
-        if self.flow.drain != Drain::Off {
+        if self.sequence.drain != Drain::Off {
             return Err(Blocked::Drain);
         }
-        if self.flow.outstanding() >= self.flow.pace.psns() {
+        if self.sequence.outstanding() >= self.sequence.pace.psns() {
             return Err(Blocked::PsnWindow);
         }
         if self.window.is_full() {
@@ -265,7 +267,7 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
                 };
                 Entry::Bad(bad, Some(request.payload))
             }
-            Some(Ok(request)) if !self.flow.carries(&request.op) => {
+            Some(Ok(request)) if !self.sequence.carries(&request.op) => {
                 let bad = BadRequest {
                     wr_id: request.wr_id,
                     status: Status::LocalQpOperation,
@@ -274,7 +276,7 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
             }
             Some(Ok(request)) => {
                 let op = request.op;
-                let entry = Outstanding::new(request, self.flow.next, self.flow.config.mtu);
+                let entry = Outstanding::new(request, self.sequence.next, self.sequence.config.mtu);
                 match op {
                     SendOp::Local(op @ LocalOp::Register(_)) if !entry.flags.fence => {
                         return Ok(self.register(entry, &op, host));
@@ -313,7 +315,7 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
     }
 }
 
-impl Flow {
+impl Sequence {
     /// Whether the connection has such requests: without responses there is nothing to READ by.
     // Rules: RDA-25
     fn carries(&self, op: &SendOp) -> bool {

@@ -37,14 +37,14 @@ pub struct Datagram<'a, P, A> {
 #[derive(Debug)]
 enum Phase {
     Idle,
-    Running(Flow),
+    Running(Sequence),
     /// SQE.
-    Stopped(Flow),
+    Stopped(Sequence),
     Error,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Flow {
+struct Sequence {
     config: DatagramConfig,
     /// The PSN of the next datagram.
     next: Psn,
@@ -68,7 +68,7 @@ impl<P, A> Sender<P, A> {
     /// [idle](SendState::Idle).
     pub fn start(&mut self, config: DatagramConfig, sq_psn: Psn) {
         if matches!(self.phase, Phase::Idle) {
-            self.phase = Phase::Running(Flow {
+            self.phase = Phase::Running(Sequence {
                 config,
                 next: sq_psn,
                 drained: false,
@@ -81,9 +81,9 @@ impl<P, A> Sender<P, A> {
     // Rules: UDX-15
     pub fn drain<H: DatagramSendHost<Payload = P, Address = A>>(&mut self, host: &mut H) {
         self.confirm_sent(host);
-        if let Phase::Running(flow) = &mut self.phase {
-            if !flow.drained {
-                flow.drained = true;
+        if let Phase::Running(sequence) = &mut self.phase {
+            if !sequence.drained {
+                sequence.drained = true;
                 host.raise(AsyncEvent::SendQueueDrained);
             }
         }
@@ -92,18 +92,18 @@ impl<P, A> Sender<P, A> {
     /// SQD or SQE to RTS.
     // Rules: ERR-13
     pub fn resume(&mut self) {
-        if let Phase::Running(flow) | Phase::Stopped(flow) = &self.phase {
-            self.phase = Phase::Running(Flow {
+        if let Phase::Running(sequence) | Phase::Stopped(sequence) = &self.phase {
+            self.phase = Phase::Running(Sequence {
                 drained: false,
-                ..*flow
+                ..*sequence
             });
         }
     }
 
     /// Changes attributes.
     pub fn modify(&mut self, config: DatagramConfig) {
-        if let Phase::Running(flow) | Phase::Stopped(flow) = &mut self.phase {
-            flow.config = config;
+        if let Phase::Running(sequence) | Phase::Stopped(sequence) = &mut self.phase {
+            sequence.config = config;
         }
     }
 
@@ -157,7 +157,7 @@ impl<P, A> Sender<P, A> {
     pub fn state(&self) -> SendState {
         match &self.phase {
             Phase::Idle => SendState::Idle,
-            Phase::Running(flow) if flow.drained => SendState::Drained,
+            Phase::Running(sequence) if sequence.drained => SendState::Drained,
             Phase::Running(_) => SendState::Running,
             Phase::Stopped(_) => SendState::Stopped,
             Phase::Error => SendState::Error,
@@ -167,7 +167,7 @@ impl<P, A> Sender<P, A> {
     /// The PSN that the next datagram gets, for `sq_psn` of a query; `None` if it has none.
     pub fn next_psn(&self) -> Option<Psn> {
         match &self.phase {
-            Phase::Running(flow) | Phase::Stopped(flow) => Some(flow.next),
+            Phase::Running(sequence) | Phase::Stopped(sequence) => Some(sequence.next),
             Phase::Idle | Phase::Error => None,
         }
     }
@@ -182,10 +182,10 @@ impl<P, A> Sender<P, A> {
         host: &mut H,
     ) -> Option<Datagram<'_, P, A>> {
         self.confirm_sent(host);
-        let Phase::Running(flow) = &mut self.phase else {
+        let Phase::Running(sequence) = &mut self.phase else {
             return None;
         };
-        if flow.drained {
+        if sequence.drained {
             return None;
         }
         let next = match self.unsent.take() {
@@ -209,10 +209,10 @@ impl<P, A> Sender<P, A> {
                 return None;
             }
         };
-        let psn = flow.next;
+        let psn = sequence.next;
         // Rules: PSN-17
-        flow.next = psn.next();
-        let config = flow.config;
+        sequence.next = psn.next();
+        let config = sequence.config;
         Some(datagram(self.qpn, &config, psn, self.sent.insert(request)))
     }
 
@@ -220,8 +220,8 @@ impl<P, A> Sender<P, A> {
     /// sent, as its source is [absent](crate::host::Fault::Absent) or it is not its turn: it is
     /// returned again.
     pub fn unsend(&mut self) {
-        if let (Phase::Running(flow), Some(request)) = (&mut self.phase, self.sent.take()) {
-            flow.next = flow.next.prev();
+        if let (Phase::Running(sequence), Some(request)) = (&mut self.phase, self.sent.take()) {
+            sequence.next = sequence.next.prev();
             self.unsent = Some(request);
         }
     }
@@ -258,8 +258,8 @@ impl<P, A> Sender<P, A> {
         host: &mut H,
     ) {
         host.retire(payload, Some(self.failure(wr_id, status)));
-        if let Phase::Running(flow) = &self.phase {
-            self.phase = Phase::Stopped(*flow);
+        if let Phase::Running(sequence) = &self.phase {
+            self.phase = Phase::Stopped(*sequence);
         }
         // What this leaves posted, the driver flushes as it moves the queue pair to SQE.
         let _ = self.flush_posted(host);

@@ -1826,7 +1826,7 @@ fn answers_under_way_survive_an_exchange() {
 #[test]
 fn the_report_says_how_far_it_has_come_and_what_it_owes() {
     let report = |lone: &mut Lone| lone.responder.report().unwrap();
-    let owes = |lone: &mut Lone| (report(lone).owes, report(lone).told);
+    let owes = |lone: &mut Lone| (report(lone).owes, report(lone).nak_sent);
     let mut lone = Lone::new(config());
     let first = report(&mut lone);
     assert_eq!((first.expected, first.msn.get()), (Psn::new(FIRST), 0));
