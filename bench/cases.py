@@ -269,6 +269,8 @@ def instructions():
         for size in (64, 4 * KIB, LARGE):
             yield counted(verb, size, tcp="TCP 64 KiB" if size == LARGE else "",
                           quick=size != 4 * KIB)
+    for verb in ("send", "read"):
+        yield counted(verb, 64, ", one at a time", options=("-t", "1"))
     yield counted("read", JUMBO, count=16)
     yield counted("atomic", 8)
     for pairs in (8, 64):
