@@ -22,14 +22,12 @@ use roce::num::Mtu;
 
 use crate::ah::Ah;
 use crate::context::Users;
-use crate::fast::{self, FastMr};
 use crate::groups::{Groups, MAX_ATTACHED, MAX_GROUPS, MAX_MEMBERS};
 use crate::inbox::Senders;
-use crate::memory::Mr;
+use crate::keys::{self, Keys, MR_INDICES, MW_INDICES};
 use crate::qp::Qp;
 use crate::stats::{Counter, Stats};
-use crate::table::{AH_NUMBERS, MR_INDICES, MW_INDICES, QPNS};
-use crate::window::Mw;
+use crate::table::{AH_NUMBERS, QPNS};
 
 /// The one port of a device.
 pub(crate) const PORT: u8 = 1;
@@ -92,15 +90,9 @@ pub(crate) struct Device {
     #[pin]
     pub(crate) qps: IdTable<Qp>,
     #[pin]
-    pub(crate) mrs: IdTable<Mr>,
+    pub(crate) keys: Keys,
     #[pin]
     pub(crate) ahs: IdTable<Ah>,
-    #[pin]
-    pub(crate) mws: IdTable<Mw>,
-    #[pin]
-    pub(crate) fast_mrs: IdTable<FastMr>,
-    /// All memory of the kernel, for its own work requests alone: no key leads here by a table.
-    pub(crate) kernel_memory: Arc<Mr>,
     #[pin]
     pub(crate) groups: Groups,
     /// Who has opened it.
@@ -128,7 +120,6 @@ impl Device {
         let slot = NetDeviceSlot::new(netdev)?;
         let node_guid = guid_of(netdev.address());
         let active = is_active(netdev);
-        let kernel_memory = Arc::pin_init(Mr::kernel()?, GFP_KERNEL)?;
         Arc::pin_init(
             try_pin_init!(Self {
                 node_guid,
@@ -140,11 +131,8 @@ impl Device {
                 active: Atomic::new(active),
                 is_leaving: Atomic::new(false),
                 qps <- IdTable::new(),
-                mrs <- IdTable::new(),
+                keys <- Keys::new(),
                 ahs <- IdTable::new(),
-                mws <- IdTable::new(),
-                fast_mrs <- IdTable::new(),
-                kernel_memory,
                 groups <- Groups::new(),
                 users: Users::new()?,
                 sweep_timer <- Timer::new(),
@@ -227,7 +215,7 @@ impl Device {
             max_mcast_grp: MAX_GROUPS,
             max_mcast_qp_attach: MAX_MEMBERS,
             max_total_mcast_qp_attach: MAX_ATTACHED,
-            max_fast_reg_page_list_len: fast::MAX_PAGES,
+            max_fast_reg_page_list_len: keys::MAX_FAST_PAGES,
             max_pkeys: 1,
             local_ca_ack_delay: 15,
             ..DeviceAttr::default()

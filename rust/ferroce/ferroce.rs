@@ -12,9 +12,10 @@
 //!   qp      service
 //!   host
 //!   ah  cq  settings  srq
-//!   queue  tx  memory  fast  window
+//!   queue  tx  paging
 //!   device  groups  stats  wake
-//!   context
+//!   context  payload
+//!   keys
 //!   table
 //! ```
 
@@ -24,13 +25,13 @@ mod ah;
 mod context;
 mod cq;
 mod device;
-mod fast;
 mod groups;
 mod host;
 mod inbox;
+mod keys;
 mod link;
-mod memory;
 mod paging;
+mod payload;
 mod policy;
 mod qp;
 mod queue;
@@ -47,7 +48,6 @@ mod turn;
 mod tx;
 mod verbs;
 mod wake;
-mod window;
 
 use kernel::prelude::*;
 use kernel::sync::Arc;

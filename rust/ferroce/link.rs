@@ -17,9 +17,9 @@ use rdma::sync::Global;
 use rdma::timer::TimerGuard;
 
 use crate::device::{Device, Queues, PORT};
+use crate::keys::LOCAL_DMA_LKEY;
 use crate::rx::Ingress;
 use crate::stats::Counter;
-use crate::table::LOCAL_DMA_LKEY;
 use crate::verbs::Verbs;
 
 /// What the module has one of.

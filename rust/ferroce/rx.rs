@@ -22,7 +22,7 @@ use roce::wire::{self, bth, Body, Packet, ICRC_BYTES, MAX_HEADER};
 
 use crate::device::Device;
 use crate::inbox::{Aside, Inbox};
-use crate::memory::AtHand;
+use crate::payload::AtHand;
 use crate::qp::{Ends, Qp};
 use crate::schedule;
 use crate::service::Service;
