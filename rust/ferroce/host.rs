@@ -24,7 +24,7 @@ use roce::wr::{
 use crate::ah::{Ah, Lookup, Vectors};
 use crate::cq::{Cq, Notice};
 use crate::device::Device;
-use crate::keys::{Miss, Refused, Rights, Segment, User};
+use crate::keys::{Keys, Miss, Refused, Rights, Segment, User};
 use crate::paging::Faults;
 use crate::payload::{Incoming, Memory, Payload};
 use crate::queue::WorkQueue;
@@ -187,6 +187,10 @@ impl Common<'_> {
         }
     }
 
+    fn keys(&self) -> &Keys {
+        &self.device.keys
+    }
+
     /// Who presents remote keys.
     fn user(&self) -> User {
         User {
@@ -197,7 +201,7 @@ impl Common<'_> {
 
     // Rules: MEM-7
     fn local(&self, pd: PdId, sge: Sge, rights: Rights) -> Result<Segment, Unresolved> {
-        let found = self.device.keys.local(pd, self.owner, sge, rights);
+        let found = self.keys().local(pd, self.owner, sge, rights);
         found.map_err(|AccessError| Unresolved::Bad(Status::LocalProtection))
     }
 
@@ -448,15 +452,13 @@ impl SendHost for SendSide<'_> {
 
     // Rules: MWN-14
     fn carry_out(&mut self, op: &LocalOp) -> Result<(), Status> {
-        let Common { device, pd, .. } = self.common;
-        let user = self.common.user();
+        let (keys, user) = (self.common.keys(), self.common.user());
         let (done, failed) = match op {
-            LocalOp::Bind(bind) => (device.keys.bind(user, bind), Status::MwBind),
-            LocalOp::Invalidate { rkey } => (
-                device.keys.invalidate(user, *rkey),
-                Status::LocalQpOperation,
-            ),
-            LocalOp::Register(register) => (device.keys.register(pd, register), Status::MwBind),
+            LocalOp::Bind(bind) => (keys.bind(user, bind), Status::MwBind),
+            LocalOp::Invalidate { rkey } => {
+                (keys.invalidate(user, *rkey), Status::LocalQpOperation)
+            }
+            LocalOp::Register(register) => (keys.register(user.pd, register), Status::MwBind),
         };
         done.map_err(|Refused| failed)
     }
@@ -613,17 +615,13 @@ impl RecvHost for RecvSide<'_> {
         len: u32,
         access: Access,
     ) -> Result<Segment, AccessError> {
-        let user = self.common.user();
-        self.common
-            .device
-            .keys
-            .remote(user, rkey, access, iova, len)
+        let (keys, user) = (self.common.keys(), self.common.user());
+        keys.remote(user, rkey, access, iova, len)
     }
 
     fn invalidate(&mut self, rkey: Rkey) -> Result<(), AccessError> {
-        let user = self.common.user();
-        let done = self.common.device.keys.invalidate(user, rkey);
-        done.map_err(|Refused| AccessError)
+        let (keys, user) = (self.common.keys(), self.common.user());
+        keys.invalidate(user, rkey).map_err(|Refused| AccessError)
     }
 
     fn place(&mut self, to: &Segment, at: u32, from: Span) -> Result<(), Fault> {
@@ -644,12 +642,8 @@ impl RecvHost for RecvSide<'_> {
         extent: Extent,
         placement: Placement,
     ) -> Result<(), FlushError> {
-        let user = self.common.user();
-        let unwritten = self
-            .common
-            .device
-            .keys
-            .flush(user, rkey, extent, placement)?;
+        let (keys, user) = (self.common.keys(), self.common.user());
+        let unwritten = keys.flush(user, rkey, extent, placement)?;
         // Rules: MPE-15
         if let Some(unwritten) = unwritten {
             self.common.findings.faults.write_back(unwritten)?;

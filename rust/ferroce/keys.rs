@@ -57,8 +57,8 @@ pub(crate) use self::segment::Segment;
 
 /// The keys of a device.
 ///
-/// Each kind has indices of its own, so a number says which it is of. Within, each has a table, as it
-/// is the latest ones of a table that are found without a search, and indices are given out in turn.
+/// Each kind has indices of its own, by which it is known, and an [`IdTable`]: that finds its latest
+/// entries without a search and goes round its numbers, which kinds would spoil for each other in one.
 #[pin_data]
 pub(crate) struct Keys {
     #[pin]
