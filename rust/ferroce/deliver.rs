@@ -16,8 +16,8 @@ use roce::wire::Packet;
 
 use crate::backlog::{Aside, Backlog};
 use crate::kick;
-use crate::memory::AtHand;
 use crate::parse::{check_icrc, Parsed, FIRST_BYTES};
+use crate::payload::AtHand;
 use crate::policy::is_backlog_run_over;
 use crate::pump::is_cpu_wanted;
 use crate::qp::{Ends, Qp};

@@ -17,13 +17,13 @@ use roce::limits;
 use roce::num::Mtu;
 
 use crate::context::Users;
-use crate::fast;
 use crate::groups::{Groups, MAX_ATTACHED, MAX_GROUPS, MAX_MEMBERS};
+use crate::keys::{self, MR_INDICES, MW_INDICES};
 use crate::qp::Shared;
 use crate::queues::Queues;
 use crate::stats::{Counter, Stats};
 use crate::steering::Senders;
-use crate::table::{AH_NUMBERS, MR_INDICES, MW_INDICES, QPNS};
+use crate::table::{AH_NUMBERS, QPNS};
 
 /// A device.
 #[pin_data]
@@ -121,7 +121,7 @@ impl Device {
             max_mcast_grp: MAX_GROUPS,
             max_mcast_qp_attach: MAX_MEMBERS,
             max_total_mcast_qp_attach: MAX_ATTACHED,
-            max_fast_reg_page_list_len: fast::MAX_PAGES,
+            max_fast_reg_page_list_len: keys::MAX_FAST_PAGES,
             max_pkeys: 1,
             local_ca_ack_delay: 15,
             ..DeviceAttr::default()

@@ -20,7 +20,9 @@
 //!   qp                              a queue pair, and what those of a device share
 //!   host  service                   what the protocol sees
 //!   ah  cq  srq  objects
-//!   memory  fast  window  paging
+//!   paging
+//!   payload
+//!   keys                            memory that keys open
 //!   backlog  stream  steering  tx  parse
 //!   context  port  queue  queues  settings  stats  sweep  table  turn
 //!   policy  wake                    pure: where and when; who must
@@ -35,18 +37,18 @@ mod context;
 mod cq;
 mod deliver;
 mod device;
-mod fast;
 mod flush;
 mod groups;
 mod held;
 mod host;
+mod keys;
 mod kick;
 mod link;
-mod memory;
 mod objects;
 mod own;
 mod paging;
 mod parse;
+mod payload;
 mod policy;
 mod port;
 mod pump;
@@ -70,7 +72,6 @@ mod turn;
 mod tx;
 mod verbs;
 mod wake;
-mod window;
 
 use kernel::prelude::*;
 use rdma::link::LinkRegistration;

@@ -6,8 +6,8 @@ use rdma::net::HeldPacket;
 use roce::host::Handled;
 use roce::wire::{Packet, MAX_HEADER};
 
-use crate::memory::Incoming;
 use crate::parse::Parsed;
+use crate::payload::Incoming;
 
 /// Packets that waited for memory and are handled without letting go of the half.
 pub(crate) const HELD_PACKETS: u32 = 32;

@@ -18,22 +18,20 @@ use roce::host::{
 use roce::limits::{GRH_BYTES, MAX_INLINE_BYTES, MAX_SGE};
 use roce::num::{Iova, Qpn, Rkey};
 use roce::wr::{
-    AtomicOp, BadRequest, Bind, DatagramRequest, LocalOp, Placement, RecvRequest, Register,
-    SendRequest,
+    AtomicOp, BadRequest, DatagramRequest, LocalOp, Placement, RecvRequest, SendRequest,
 };
 
 use crate::ah::{Ah, Lookup, Vectors};
 use crate::cq::{Cq, Notice};
-use crate::fast::FastMr;
-use crate::memory::{Incoming, Memory, Mr, Payload, Rights, Segment, Unwritten};
+use crate::keys::{Keys, Miss, Refused, Rights, Segment, User};
 use crate::objects::Objects;
-use crate::paging::{Faults, Miss};
+use crate::paging::Faults;
+use crate::payload::{Incoming, Memory, Payload};
 use crate::queue::WorkQueue;
 use crate::srq::Srq;
 use crate::stats::Stats;
 use crate::stream::Stream;
-use crate::table::{self, PdId, QpId, LOCAL_DMA_LKEY};
-use crate::window::{Mw, Refused};
+use crate::table::{PdId, QpId};
 
 /// Why a work request could not be resolved.
 enum Unresolved {
@@ -124,31 +122,6 @@ pub(crate) struct Common<'a> {
 }
 
 impl Common<'_> {
-    /// What a FLUSH that may be has to get to persistence.
-    fn unwritten(
-        &self,
-        rkey: Rkey,
-        extent: Extent,
-        placement: Placement,
-    ) -> Result<Option<Unwritten>, AccessError> {
-        let index = table::index_of(rkey.0);
-        let guard = rcu::read_lock();
-        if table::is_window(rkey.0) {
-            let mw = self.objects.mws.get(index, &guard).ok_or(AccessError)?;
-            return mw.flush((self.pd, self.qp), rkey.0, extent, placement);
-        }
-        if let Some(mr) = self.objects.mrs.get(index, &guard) {
-            return Mr::flush(&mr.into(), self.pd, rkey.0, extent, placement);
-        }
-        let mr = self
-            .objects
-            .fast_mrs
-            .get(index, &guard)
-            .ok_or(AccessError)?;
-        mr.flush(self.pd, rkey.0, extent, placement)?;
-        Ok(None)
-    }
-
     fn observe(&self, event: Event) {
         self.stats.count(event.into());
     }
@@ -202,25 +175,6 @@ impl Common<'_> {
         placed.map_err(|miss| self.deferred.faults.sort(miss.without_ahead()))
     }
 
-    /// Finds the `len` bytes at `iova` that `key` opens for `rights` to objects of `pd`, and holds
-    /// them.
-    fn segment(
-        &self,
-        pd: PdId,
-        key: u32,
-        rights: Rights,
-        iova: Iova,
-        len: u32,
-    ) -> Result<Segment, AccessError> {
-        let guard = rcu::read_lock();
-        let index = table::index_of(key);
-        if let Some(mr) = self.objects.mrs.get(index, &guard) {
-            return Mr::segment(&mr.into(), pd, key, rights, iova, len);
-        }
-        let mr = self.objects.fast_mrs.get(index, &guard);
-        FastMr::segment(&mr.ok_or(AccessError)?.into(), pd, key, rights, iova, len)
-    }
-
     /// Finds the address handle of that number, and holds it.
     // Rules: UDX-13
     fn handle(&self, number: u32) -> Result<Arc<Ah>, Unresolved> {
@@ -233,71 +187,22 @@ impl Common<'_> {
         }
     }
 
-    /// As [`segment`](Self::segment), for a key that a peer gave: a window may have it.
-    fn remote(
-        &self,
-        key: u32,
-        rights: Rights,
-        iova: Iova,
-        len: u32,
-    ) -> Result<Segment, AccessError> {
-        if !table::is_window(key) {
-            return self.segment(self.pd, key, rights, iova, len);
+    fn keys(&self) -> &Keys {
+        &self.objects.keys
+    }
+
+    /// Who presents remote keys.
+    fn user(&self) -> User {
+        User {
+            pd: self.pd,
+            qp: self.qp,
         }
-        let guard = rcu::read_lock();
-        let mw = self.objects.mws.get(table::index_of(key), &guard);
-        let mw = Arc::from(mw.ok_or(AccessError)?);
-        Mw::segment(&mw, (self.pd, self.qp), key, rights, iova, len)
-    }
-
-    fn bind(&self, bind: &Bind) -> Result<(), Refused> {
-        let guard = rcu::read_lock();
-        let mw = self.objects.mws.get(table::index_of(bind.window.0), &guard);
-        let mw = mw.ok_or(Refused)?;
-        let mr = if bind.length > 0 {
-            let mr = self.objects.mrs.get(table::index_of(bind.lkey.0), &guard);
-            Some(Arc::from(mr.ok_or(Refused)?))
-        } else {
-            None
-        };
-        mw.bind(self.pd, self.qp, bind, mr)
-    }
-
-    /// Regions of processes are theirs alone to give up, by a verb: only windows, and regions that
-    /// work requests register, have keys that work requests and peers may invalidate.
-    // Rules: INV-4, INV-12
-    fn invalidate(&self, rkey: Rkey) -> Result<(), Refused> {
-        let guard = rcu::read_lock();
-        let index = table::index_of(rkey.0);
-        if let Some(mw) = self.objects.mws.get(index, &guard) {
-            return mw.invalidate(self.pd, self.qp, rkey.0);
-        }
-        let mr = self.objects.fast_mrs.get(index, &guard);
-        mr.ok_or(Refused)?.invalidate(self.pd, rkey.0)
-    }
-
-    fn register(&self, register: &Register) -> Result<(), Refused> {
-        let guard = rcu::read_lock();
-        let index = table::index_of(register.key.0);
-        let mr = self.objects.fast_mrs.get(index, &guard);
-        mr.ok_or(Refused)?.register(self.pd, register)
     }
 
     // Rules: MEM-7
     fn local(&self, pd: PdId, sge: Sge, rights: Rights) -> Result<Segment, Unresolved> {
-        self.segment(pd, sge.lkey.0, rights, sge.addr, sge.length)
-            .or_else(|_| self.kernel_memory(sge))
-            .map_err(|_| Unresolved::Bad(Status::LocalProtection))
-    }
-
-    /// What an SGE names by a key that the kernel's own work requests alone may use; see
-    /// [`Mr::kernel`].
-    #[cold]
-    fn kernel_memory(&self, sge: Sge) -> Result<Segment, AccessError> {
-        if self.owner != Poster::Kernel || sge.lkey != LOCAL_DMA_LKEY {
-            return Err(AccessError);
-        }
-        Mr::kernel_segment(&self.objects.kernel_memory, sge.addr, sge.length)
+        let found = self.keys().local(pd, self.owner, sge, rights);
+        found.map_err(|AccessError| Unresolved::Bad(Status::LocalProtection))
     }
 
     /// Resolves the SGEs of a work request of `pd` whose memory is used with `rights`.
@@ -547,16 +452,15 @@ impl SendHost for SendSide<'_> {
 
     // Rules: MWN-14
     fn carry_out(&mut self, op: &LocalOp) -> Result<(), Status> {
-        match op {
-            LocalOp::Bind(bind) => self.common.bind(bind).map_err(|_| Status::MwBind),
-            LocalOp::Invalidate { rkey } => self
-                .common
-                .invalidate(*rkey)
-                .map_err(|_| Status::LocalQpOperation),
-            LocalOp::Register(register) => {
-                self.common.register(register).map_err(|_| Status::MwBind)
+        let (keys, user) = (self.common.keys(), self.common.user());
+        let (done, failed) = match op {
+            LocalOp::Bind(bind) => (keys.bind(user, bind), Status::MwBind),
+            LocalOp::Invalidate { rkey } => {
+                (keys.invalidate(user, *rkey), Status::LocalQpOperation)
             }
-        }
+            LocalOp::Register(register) => (keys.register(user.pd, register), Status::MwBind),
+        };
+        done.map_err(|Refused| failed)
     }
 
     fn retire(&mut self, payload: Option<Payload>, completion: Option<Completion>) {
@@ -711,12 +615,13 @@ impl RecvHost for RecvSide<'_> {
         len: u32,
         access: Access,
     ) -> Result<Segment, AccessError> {
-        self.common
-            .remote(rkey.0, Rights::needed_for(access), iova, len)
+        let (keys, user) = (self.common.keys(), self.common.user());
+        keys.remote(user, rkey, access, iova, len)
     }
 
     fn invalidate(&mut self, rkey: Rkey) -> Result<(), AccessError> {
-        self.common.invalidate(rkey).map_err(|_| AccessError)
+        let (keys, user) = (self.common.keys(), self.common.user());
+        keys.invalidate(user, rkey).map_err(|Refused| AccessError)
     }
 
     fn place(&mut self, to: &Segment, at: u32, from: Span) -> Result<(), Fault> {
@@ -727,7 +632,7 @@ impl RecvHost for RecvSide<'_> {
         let placed = self
             .common
             .incoming_at(from)
-            .and_then(|incoming| to.place_atomically(incoming));
+            .and_then(|incoming| to.store(incoming.word()?));
         placed.map_err(|miss| self.common.deferred.faults.sort(miss))
     }
 
@@ -737,7 +642,8 @@ impl RecvHost for RecvSide<'_> {
         extent: Extent,
         placement: Placement,
     ) -> Result<(), FlushError> {
-        let unwritten = self.common.unwritten(rkey, extent, placement)?;
+        let (keys, user) = (self.common.keys(), self.common.user());
+        let unwritten = keys.flush(user, rkey, extent, placement)?;
         // Rules: MPE-15
         if let Some(unwritten) = unwritten {
             self.common.deferred.faults.write_back(unwritten)?;

@@ -12,11 +12,11 @@ use rdma::sync::Global;
 
 use crate::attach::{Attached, Namespace};
 use crate::device::Device;
+use crate::keys::LOCAL_DMA_LKEY;
 use crate::port::PORT;
 use crate::queues::Queues;
 use crate::stats::Counter;
 use crate::steering::Senders;
-use crate::table::LOCAL_DMA_LKEY;
 use crate::verbs::Verbs;
 
 /// What the module has one of.

@@ -12,121 +12,37 @@
 //! the caches, if that takes long or some of the memory is not known to be there.
 
 use kernel::prelude::*;
-use kernel::sync::Arc;
 use rdma::net::{queue_purpose, HeldPacket, PacketQueue};
-use rdma::odp::Intent;
 use rdma::timer::msleep;
 use roce::host::Fault;
 
 use crate::context::Context;
-use crate::memory::{AtHand, Mr, Unwritten};
+use crate::keys::{Absent, Miss, Unwritten};
+use crate::payload::AtHand;
 use crate::stats::{Counter, Stats};
-
-/// Bytes beyond those that are needed at once that are faulted in, if they will be needed, as far as
-/// that does not take a disk.
-const MAX_AHEAD: u32 = 256 << 10;
 
 /// How long a fault waits for which there was no memory.
 const STARVED_MS: u32 = 10;
 
-/// Memory that something has to be done for by a work item.
-#[derive(Clone)]
-pub(crate) enum Absent {
-    /// It is to be faulted in.
-    Page(AbsentPage),
-    /// It is to be written back from the caches.
-    Unwritten(Unwritten),
-}
-
-/// Memory that is to be faulted in.
-#[derive(Clone)]
-pub(crate) struct AbsentPage {
-    mr: Arc<Mr>,
-    at: u64,
-    /// Bytes that are needed.
-    len: u32,
-    /// Bytes behind them that will be needed.
-    ahead: u32,
-    intent: Intent,
-}
-
-/// Why bytes were not copied.
-pub(crate) enum Miss {
-    /// The memory is gone, or not there.
-    Gone,
-    /// It is to be faulted in.
-    Absent(Absent),
-}
-
-impl Miss {
-    /// This, without what is not needed yet: it may never be.
-    pub(crate) fn without_ahead(self) -> Self {
-        match self {
-            Self::Absent(Absent::Page(page)) => {
-                Self::Absent(Absent::Page(AbsentPage { ahead: 0, ..page }))
-            }
-            other => other,
+/// Sees to what is absent, for a process that has `owner` open. Sleeps.
+fn see_to(absent: Absent, owner: Option<&Context>, stats: &Stats) -> Option<Outcome> {
+    let is_wanted = || owner.is_none_or(|owner| !owner.is_closed());
+    let done = match &absent {
+        Absent::Page(page) => {
+            stats.count(Counter::PageFaults);
+            page.fault_in(is_wanted)
         }
-    }
-}
-
-impl Absent {
-    /// `len` bytes from byte `at` of `mr` on, with `ahead` behind them that will be needed, too.
-    pub(crate) fn new(mr: &Arc<Mr>, at: u64, len: u32, ahead: u32, intent: Intent) -> Self {
-        Self::Page(AbsentPage {
-            mr: mr.clone(),
-            at,
-            len,
-            ahead: ahead.min(MAX_AHEAD),
-            intent,
-        })
-    }
-
-    fn is_same(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Page(one), Self::Page(other)) => one.is_same(other),
-            (Self::Unwritten(one), Self::Unwritten(other)) => one.is_same(other),
-            _ => false,
+        Absent::Unwritten(unwritten) => unwritten.write_back(is_wanted),
+    };
+    match (done, absent) {
+        // What was short may be had soon: the half finds it absent again.
+        (Err(error), _) if error == ENOMEM => {
+            msleep(STARVED_MS);
+            None
         }
-    }
-
-    /// Sees to it. Sleeps.
-    fn see_to(self, owner: Option<&Context>, stats: &Stats) -> Option<Outcome> {
-        let is_wanted = || owner.is_none_or(|owner| !owner.is_closed());
-        let done = match &self {
-            Self::Page(page) => {
-                stats.count(Counter::PageFaults);
-                page.fault_in(is_wanted)
-            }
-            Self::Unwritten(unwritten) => unwritten.write_back(is_wanted),
-        };
-        match (done, self) {
-            // What was short may be had soon: the half finds it absent again.
-            (Err(error), _) if error == ENOMEM => {
-                msleep(STARVED_MS);
-                None
-            }
-            (Err(_), absent) => Some(Outcome::Failed(absent)),
-            (Ok(()), Self::Unwritten(unwritten)) => Some(Outcome::WrittenBack(unwritten)),
-            (Ok(()), Self::Page(_)) => None,
-        }
-    }
-}
-
-impl AbsentPage {
-    fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.mr, &other.mr) && self.at == other.at && self.intent == other.intent
-    }
-
-    /// Faults it in, and begins to with what will be needed. Sleeps.
-    fn fault_in(&self, is_wanted: impl Fn() -> bool) -> Result {
-        let memory = self.mr.on_demand().ok_or(EFAULT)?;
-        memory.fault_in(self.at, self.len.into(), self.intent, &is_wanted)?;
-        if self.ahead > 0 {
-            let behind = self.at.saturating_add(self.len.into());
-            memory.fault_in_ahead(behind, self.ahead.into(), self.intent, is_wanted);
-        }
-        Ok(())
+        (Err(_), absent) => Some(Outcome::Failed(absent)),
+        (Ok(()), Absent::Unwritten(unwritten)) => Some(Outcome::WrittenBack(unwritten)),
+        (Ok(()), Absent::Page(_)) => None,
     }
 }
 
@@ -203,7 +119,7 @@ queue_purpose! {
 
 /// What a half waits for, and what waits with it. Guarded by the half's lock.
 #[derive(Default)]
-pub(crate) struct Waiting {
+pub(crate) struct MemoryWait {
     /// What the oldest of `packets` is to be placed in.
     to_place: Option<Absent>,
     packets: PacketQueue<Held>,
@@ -232,7 +148,7 @@ pub(crate) struct Seen {
     send_turn: u32,
 }
 
-impl Waiting {
+impl MemoryWait {
     /// Whether packets have to wait, whatever they are for.
     #[inline]
     pub(crate) fn holds_packets(&self) -> bool {
@@ -335,7 +251,7 @@ impl Waiting {
 impl Wanted {
     /// Faults it in, or writes it back, for a process that has `owner` open. Sleeps.
     pub(crate) fn see_to(self, owner: Option<&Context>, stats: &Stats) -> Seen {
-        let see_to = |absent: Option<Absent>| absent?.see_to(owner, stats);
+        let see_to = |absent: Option<Absent>| see_to(absent?, owner, stats);
         Seen {
             to_place: see_to(self.to_place),
             to_send: see_to(self.to_send),

@@ -16,8 +16,9 @@ use roce::time::Instant;
 
 use crate::ah::Ah;
 use crate::host::{Deferred, RecvSide, SendSide};
-use crate::memory::{Memory, Payload, Segment};
+use crate::keys::Segment;
 use crate::own;
+use crate::payload::{Memory, Payload};
 use crate::policy::{Budget, MUCH};
 use crate::qp::{Qp, RecvHalf, Route, Run, SendHalf};
 use crate::service::{QpRequester, QpResponder, QpSender, RecvService, SendService};

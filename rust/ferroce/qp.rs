@@ -24,8 +24,8 @@ use crate::backlog::Backlog;
 use crate::context::Context;
 use crate::cq::Cq;
 use crate::host::{Common, Deferred, Events, RecvQueue, RecvSide, SendQueue, SendSide};
-use crate::memory::Incoming;
-use crate::paging::Waiting;
+use crate::paging::MemoryWait;
+use crate::payload::Incoming;
 use crate::policy::{Arrivals, Overtaking};
 use crate::service::{RecvService, SendService, Service};
 use crate::settings::Settings;
@@ -117,7 +117,7 @@ pub(crate) struct SendHalf {
     /// A work item will go on sending, and nobody else may, so that packets stay in order.
     pub(crate) is_handed_over: bool,
     /// What waits for memory that is paged in.
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: MemoryWait,
     /// The way to the peer, of a connection.
     pub(crate) route: Option<Route>,
     /// Where what it does is counted: by the device, or the counter that it is bound to.
@@ -131,7 +131,7 @@ pub(crate) struct RecvHalf {
     pub(crate) arrivals: Arrivals,
     pub(crate) sweeps: Sweeps,
     /// What waits for memory that is paged in.
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: MemoryWait,
     /// The way to the peer, of a connection.
     pub(crate) route: Option<Route>,
     /// As in [`SendHalf`].

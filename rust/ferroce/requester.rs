@@ -20,7 +20,7 @@ use crate::flush::flush;
 use crate::held::{with_held, HELD_PACKETS};
 use crate::host::Deferred;
 use crate::kick;
-use crate::memory::{AtHand, Incoming};
+use crate::payload::{AtHand, Incoming};
 use crate::policy::{Serve, SLOW_NS};
 use crate::pump;
 use crate::qp::{Ends, Qp, Route, Run, SendHalf};

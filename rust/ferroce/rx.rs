@@ -11,8 +11,8 @@ use roce::wire::bth;
 use crate::backlog::Backlog;
 use crate::deliver::{may_be_put_aside, put_aside, Delivery};
 use crate::device::Device;
-use crate::memory::AtHand;
 use crate::parse::{check_icrc, Parsed, FIRST_BYTES};
+use crate::payload::AtHand;
 use crate::stats::Counter;
 use crate::wake::Act;
 

@@ -20,7 +20,8 @@ use roce::wr::SendOp;
 
 use crate::ah::Ah;
 use crate::host::{RecvSide, SendSide};
-use crate::memory::{Payload, Segment};
+use crate::keys::Segment;
+use crate::payload::Payload;
 
 /// What a queue pair is for.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use kernel::sync::Arc;
 use rdma::net::{Credit, Path};
 use roce::host::{Source, Transmit};
 
-use crate::memory::Memory;
-use crate::paging::Miss;
+use crate::keys::Miss;
+use crate::payload::Memory;
 use crate::stats::{Counter, Stats};
 
 /// Sends one packet, at the latest when its path is [flushed](flush). Softirq, or process context with

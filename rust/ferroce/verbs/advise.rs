@@ -5,7 +5,7 @@
 use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic};
-use kernel::sync::{rcu, Arc};
+use kernel::sync::Arc;
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 use rdma::done::{Done, Waited};
 use rdma::errno::EOPNOTSUPP;
@@ -14,13 +14,11 @@ use rdma::odp::{Intent, OnDemand};
 use rdma::ops::{Advice, AdvisedRange};
 use rdma::slots::Slots;
 use rdma::sync::Marked;
-use roce::num::Iova;
+use roce::num::{Iova, Lkey};
 
 use super::Verbs;
 use crate::context::Context;
 use crate::device::Device;
-use crate::memory::Mr;
-use crate::table;
 
 /// A range to be brought in.
 struct Piece {
@@ -168,18 +166,13 @@ pub(super) fn advise(
 }
 
 fn piece(pd: &IbPd<Verbs>, range: &AdvisedRange, intent: Intent) -> Result<Piece> {
-    let guard = rcu::read_lock();
-    let mr = pd
+    let (lkey, at, len) = (Lkey(range.lkey()), Iova(range.addr()), range.len());
+    let (memory, offset) = pd
         .device()
         .shared
         .objects
-        .mrs
-        .get(table::index_of(range.lkey()), &guard);
-    let mr: Arc<Mr> = mr.ok_or(EFAULT)?.into();
-    let (at, len) = (Iova(range.addr()), range.len());
-    let offset = mr.offset_for(**pd, range.lkey(), at, len);
-    let offset = offset.map_err(|_| EFAULT)?;
-    let memory = mr.on_demand().ok_or(EFAULT)?;
+        .keys
+        .on_demand(**pd, lkey, at, len)?;
     if intent == Intent::Write && !memory.is_writable() {
         return Err(EFAULT);
     }

@@ -12,7 +12,7 @@ use roce::send::{Blocked, SendReport, Waiting};
 use super::mr::{self, Origin};
 use crate::cq::{Armed, Cq};
 use crate::host::Receives;
-use crate::memory::Rights;
+use crate::keys::Rights;
 use crate::qp::Qp;
 use crate::srq::Srq;
 

@@ -2,9 +2,7 @@
 
 //! Memory regions.
 
-use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
 use kernel::sync::Arc;
 use rdma::dmabuf::DmaBuf;
 use rdma::errno::EOPNOTSUPP;
@@ -17,9 +15,7 @@ use rdma::umem::Umem;
 use roce::num::{Iova, Lkey, Rkey};
 
 use super::Verbs;
-use crate::fast::{self, FastMr};
-use crate::memory::{Mr, Rights};
-use crate::table::{self, FAST_INDICES, MR_INDICES};
+use crate::keys::{FastMr, Mr, Rights, MAX_FAST_PAGES};
 
 /// What a region was made of.
 #[derive(Clone, Copy)]
@@ -36,8 +32,8 @@ pub(crate) enum Origin {
 pub(crate) enum Handle {
     /// Memory that was registered by a verb, and what that is.
     Region(Arc<Mr>, Origin),
-    /// Memory of the kernel that work requests register, and its index.
-    Fast(Arc<FastMr>, u32),
+    /// Memory of the kernel that work requests register.
+    Fast(Arc<FastMr>),
 }
 
 impl Handle {
@@ -45,7 +41,7 @@ impl Handle {
     pub(super) fn origin(&self) -> Origin {
         match self {
             Self::Region(_, origin) => *origin,
-            Self::Fast(..) => Origin::Kernel,
+            Self::Fast(_) => Origin::Kernel,
         }
     }
 
@@ -54,7 +50,7 @@ impl Handle {
     pub(super) fn block_bytes(&self) -> Option<usize> {
         match self {
             Self::Region(mr, _) => mr.block_bytes(),
-            Self::Fast(..) => None,
+            Self::Fast(_) => None,
         }
     }
 }
@@ -101,7 +97,14 @@ pub(super) fn register(pd: &IbPd<Verbs>, init: MrInit) -> Result<NewMr<Handle>> 
         init.iova
     };
     let origin = Origin::Process(init);
-    publish(pd, rights, (Iova(iova), init.length), pages, origin)
+    let range = (Iova(iova), init.length);
+    let mr = pd
+        .device()
+        .shared
+        .objects
+        .keys
+        .add_mr(**pd, rights, range, pages)?;
+    Ok(new_region(mr, origin))
 }
 
 /// Registers a part of a dma-buf.
@@ -118,7 +121,13 @@ pub(super) fn register_dmabuf(pd: &IbPd<Verbs>, init: &DmaBufInit) -> Result<New
     let buf = DmaBuf::map(init.fd, init.offset, init.length, rights.may_change())?;
     let pages = Backing::DmaBuf(buf);
     let range = (Iova(init.iova), init.length);
-    publish(pd, rights, range, pages, Origin::DmaBuf(*init))
+    let mr = pd
+        .device()
+        .shared
+        .objects
+        .keys
+        .add_mr(**pd, rights, range, pages)?;
+    Ok(new_region(mr, Origin::DmaBuf(*init)))
 }
 
 /// Registers a region anew, with something changed.
@@ -137,43 +146,29 @@ pub(super) fn change(
     }
 }
 
-fn publish(
-    pd: &IbPd<Verbs>,
-    rights: Rights,
-    (iova, length): (Iova, u64),
-    pages: Backing,
-    origin: Origin,
-) -> Result<NewMr<Handle>> {
-    let place = pd.device().shared.objects.mrs.reserve(MR_INDICES)?;
-    let key = table::key(place.id(), next_variant());
-    let mr = Arc::pin_init(
-        Mr::new(**pd, key, rights, iova, length, pages),
-        GFP_KERNEL_ACCOUNT,
-    )?;
-    place.publish(mr.clone())?;
-    Ok(NewMr {
+fn new_region(mr: Arc<Mr>, origin: Origin) -> NewMr<Handle> {
+    let key = mr.key();
+    NewMr {
         data: Handle::Region(mr, origin),
         lkey: Lkey(key),
         rkey: Rkey(key),
-    })
+    }
 }
 
-/// Makes a region of all memory of the kernel, for users in the kernel; see [`Mr::kernel_region`].
+/// Makes a region of all memory of the kernel, for users in the kernel; see [`Keys::add_kernel_mr`](crate::keys::Keys::add_kernel_mr).
 ///
 /// # Errors
 ///
 /// Those of [`Rights::of_kernel`]; `EBUSY` if all keys are in use, `ENOMEM`.
 pub(super) fn register_kernel(pd: &IbPd<Verbs>, access: u32) -> Result<NewMr<Handle>> {
     let rights = Rights::of_kernel(access)?;
-    let place = pd.device().shared.objects.mrs.reserve(MR_INDICES)?;
-    let key = table::key(place.id(), next_variant());
-    let mr = Arc::pin_init(Mr::kernel_region(**pd, key, rights)?, GFP_KERNEL)?;
-    place.publish(mr.clone())?;
-    Ok(NewMr {
-        data: Handle::Region(mr, Origin::Kernel),
-        lkey: Lkey(key),
-        rkey: Rkey(key),
-    })
+    let mr = pd
+        .device()
+        .shared
+        .objects
+        .keys
+        .add_kernel_mr(**pd, rights)?;
+    Ok(new_region(mr, Origin::Kernel))
 }
 
 /// Allocates a region that work requests register.
@@ -182,18 +177,20 @@ pub(super) fn register_kernel(pd: &IbPd<Verbs>, access: u32) -> Result<NewMr<Han
 ///
 /// `EINVAL` for more pages than advertised, `EBUSY` if all keys are in use, `ENOMEM`.
 pub(super) fn alloc(pd: &IbPd<Verbs>, max_pages: u32) -> Result<NewMr<Handle>> {
-    if max_pages == 0 || max_pages > fast::MAX_PAGES {
+    if max_pages == 0 || max_pages > MAX_FAST_PAGES {
         return Err(EINVAL);
     }
-    let place = pd.device().shared.objects.fast_mrs.reserve(FAST_INDICES)?;
-    let index = place.id();
-    let key = table::key(index, next_variant());
-    let mr = Arc::pin_init(FastMr::new(**pd, key, max_pages)?, GFP_KERNEL)?;
-    place.publish(mr.clone())?;
+    let mr = pd
+        .device()
+        .shared
+        .objects
+        .keys
+        .add_fast_mr(**pd, max_pages)?;
+    let rkey = mr.key();
     Ok(NewMr {
-        data: Handle::Fast(mr, index),
-        lkey: Lkey(key),
-        rkey: Rkey(key),
+        data: Handle::Fast(mr),
+        lkey: Lkey(rkey.0),
+        rkey,
     })
 }
 
@@ -204,30 +201,16 @@ pub(super) fn alloc(pd: &IbPd<Verbs>, max_pages: u32) -> Result<NewMr<Handle>> {
 /// Those of [`FastMr::lay_out`]; `EINVAL` for another kind of region.
 pub(super) fn lay_out(mr: &IbMr<Verbs>, list: &mut SgPages<'_>) -> Result {
     match &**mr {
-        Handle::Fast(mr, _) => mr.lay_out(list),
+        Handle::Fast(mr) => mr.lay_out(list),
         Handle::Region(..) => Err(EINVAL),
     }
 }
 
 /// Makes a region's key invalid, waits until nothing copies from or to it, and unpins its memory.
 pub(super) fn deregister(mr: &IbMr<Verbs>) {
-    let objects = &mr.device().shared.objects;
+    let keys = &mr.device().shared.objects.keys;
     match &**mr {
-        Handle::Region(mr, _) => {
-            objects.mrs.remove(table::index_of(mr.key()));
-            mr.revoke();
-        }
-        Handle::Fast(mr, index) => {
-            objects.fast_mrs.remove(*index);
-            mr.close();
-        }
+        Handle::Region(mr, _) => keys.remove_mr(mr),
+        Handle::Fast(mr) => keys.remove_fast_mr(mr),
     }
-}
-
-/// The low byte of the next key.
-// Rules: MEM-10
-pub(super) fn next_variant() -> u8 {
-    static NEXT: Atomic<u32> = Atomic::new(0);
-    // Odd steps visit every value before one comes again.
-    NEXT.fetch_add(0x35, Relaxed) as u8
 }

@@ -6,18 +6,12 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use rdma::object::{Mw as IbMw, Pd as IbPd};
 use rdma::ops::{MwKind, NewMw};
-use roce::num::Rkey;
 
-use super::mr::next_variant;
 use super::Verbs;
-use crate::table::{self, MW_INDICES};
-use crate::window::Mw;
+use crate::keys::Mw;
 
 /// What stands behind a memory window of the core's.
-pub(crate) struct Handle {
-    mw: Arc<Mw>,
-    index: u32,
-}
+pub(crate) struct Handle(Arc<Mw>);
 
 /// Allocates a memory window.
 ///
@@ -25,19 +19,14 @@ pub(crate) struct Handle {
 ///
 /// `EBUSY` if all keys are in use, `ENOMEM`.
 pub(super) fn alloc(pd: &IbPd<Verbs>, kind: MwKind) -> Result<NewMw<Handle>> {
-    let place = pd.device().shared.objects.mws.reserve(MW_INDICES)?;
-    let index = place.id();
-    let key = table::key(index, next_variant());
-    let mw = Arc::pin_init(Mw::new(**pd, kind, key), GFP_KERNEL_ACCOUNT)?;
-    place.publish(mw.clone())?;
+    let mw = pd.device().shared.objects.keys.add_mw(**pd, kind)?;
     Ok(NewMw {
-        data: Handle { mw, index },
-        rkey: Rkey(key),
+        rkey: mw.key(),
+        data: Handle(mw),
     })
 }
 
 /// Takes a memory window away.
 pub(super) fn dealloc(mw: &IbMw<Verbs>) {
-    mw.device().shared.objects.mws.remove(mw.index);
-    mw.mw.close();
+    mw.device().shared.objects.keys.remove_mw(&mw.0);
 }

@@ -32,8 +32,9 @@ use crate::context::Context;
 use crate::device::{Device, MAX_QP_WR};
 use crate::flush::flush;
 use crate::host::{Deferred, OwnReceives, Receives, RecvQueue, SendQueue, Spare};
-use crate::memory::{Payload, Segment};
-use crate::paging::Waiting;
+use crate::keys::Segment;
+use crate::paging::MemoryWait;
+use crate::payload::Payload;
 use crate::policy::Arrivals;
 use crate::port::PORT;
 use crate::pump;
@@ -158,7 +159,7 @@ pub(super) fn create(
             vectors: vectors(service)?,
         },
         is_handed_over: false,
-        waiting: Waiting::default(),
+        waiting: MemoryWait::default(),
         route: None,
         stats: shared.stats.clone(),
     };
@@ -170,7 +171,7 @@ pub(super) fn create(
         },
         arrivals: Arrivals::default(),
         sweeps: Sweeps::default(),
-        waiting: Waiting::default(),
+        waiting: MemoryWait::default(),
         route: None,
         stats: shared.stats.clone(),
     };

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory regions that a verb registers.
+
+use kernel::prelude::*;
+use kernel::sync::{rcu, Arc};
+use rdma::odp::OnDemand;
+use rdma::pages::Backing;
+use rdma::revocable::Revocable;
+use rdma::umem::Umem;
+use roce::host::AccessError;
+use roce::num::Iova;
+
+use super::check::{Claim, Identity, Place, Scope};
+use super::rights::Rights;
+
+/// A memory region.
+#[pin_data]
+pub(crate) struct Mr {
+    /// What local and remote requests present to reach it: one number serves as both.
+    identity: Identity,
+    scope: Scope,
+    /// It is all of the kernel's memory.
+    is_kernel: bool,
+    /// The pages; gone once the region is deregistered, however many requests still name it.
+    #[pin]
+    pages: Revocable<Backing>,
+}
+
+impl Mr {
+    /// The region over `pages`.
+    pub(super) fn new(
+        identity: Identity,
+        scope: Scope,
+        pages: Backing,
+    ) -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            identity,
+            scope,
+            is_kernel: false,
+            pages <- Revocable::new(pages),
+        })
+    }
+
+    /// A region that is all of the kernel's memory; its addresses are those of the kernel.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn kernel(identity: Identity, rights: Rights) -> Result<impl PinInit<Self, Error>> {
+        let scope = Scope {
+            rights,
+            iova: Iova(0),
+            length: u64::MAX,
+        };
+        let pages = Umem::kernel()?;
+        Ok(try_pin_init!(Self {
+            identity,
+            scope,
+            is_kernel: true,
+            pages <- Revocable::new(Backing::Pinned(pages)),
+        }))
+    }
+
+    /// Its key.
+    pub(crate) fn key(&self) -> u32 {
+        self.identity.key
+    }
+
+    /// Bytes of the blocks that it is made of; `None` once its memory is gone.
+    pub(crate) fn block_bytes(&self) -> Option<usize> {
+        self.while_there(Backing::block_bytes)
+    }
+
+    /// Makes the memory unreachable and unpins it. Waits for the copies under way; may sleep.
+    // Rules: MEM-9
+    pub(super) fn revoke(&self) {
+        self.pages.revoke();
+    }
+
+    /// Where in it is what is claimed.
+    #[inline]
+    pub(super) fn admit(&self, claim: &Claim) -> Result<Place, AccessError> {
+        let place = self.identity.admit(&self.scope, claim)?;
+        // What the kernel does not have mapped would fault. All of it is asked for only in order that it
+        // be visible, which it is.
+        if self.is_kernel && !claim.is_of_all() && !place.is_linear() {
+            return Err(AccessError);
+        }
+        Ok(place)
+    }
+
+    /// Its memory, if that is paged in on demand and the region not deregistered.
+    pub(super) fn on_demand(&self) -> Option<Arc<OnDemand>> {
+        self.while_there(|pages| match pages {
+            Backing::OnDemand(memory) => Some(memory.clone()),
+            Backing::Pinned(_) | Backing::DmaBuf(_) => None,
+        })?
+    }
+
+    /// Whether it is not deregistered.
+    pub(super) fn is_there(&self) -> bool {
+        self.while_there(|_| ()).is_some()
+    }
+
+    /// Runs `f` on its memory, unless that is gone, and keeps it meanwhile.
+    #[inline]
+    pub(super) fn while_there<R>(&self, f: impl FnOnce(&Backing) -> R) -> Option<R> {
+        let guard = rcu::read_lock();
+        self.pages.try_access_with_guard(&guard).map(f)
+    }
+}

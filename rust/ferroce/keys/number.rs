@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Keys as numbers: 24 bits of index, which say whose key it is, and 8 of variant.
+
+use core::ops::RangeInclusive;
+
+use kernel::sync::atomic::{Atomic, Relaxed};
+use roce::num::Lkey;
+
+/// Indices of memory regions that a verb registers. Key 0 is nobody's.
+pub(crate) const MR_INDICES: RangeInclusive<u32> = 1..=0x7_ffff;
+
+/// Indices of memory windows.
+pub(crate) const MW_INDICES: RangeInclusive<u32> = 0x8_0000..=0xf_fffe;
+
+/// Indices of regions that work requests register.
+pub(crate) const FAST_INDICES: RangeInclusive<u32> = 0x10_0000..=0x17_ffff;
+
+/// By what the kernel's work requests name its memory, all of it. It has an index that nothing else
+/// has: who looks it up, as for a peer or a process, finds nothing.
+pub(crate) const LOCAL_DMA_LKEY: Lkey = Lkey(1);
+
+/// What has a key.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    /// A memory region that a verb registers.
+    Mr,
+    /// A memory window.
+    Mw,
+    /// A region that work requests register.
+    Fast,
+}
+
+impl Kind {
+    /// The kind of what has keys of this index.
+    #[inline]
+    pub(super) fn of(index: u32) -> Option<Self> {
+        if MR_INDICES.contains(&index) {
+            Some(Self::Mr)
+        } else if MW_INDICES.contains(&index) {
+            Some(Self::Mw)
+        } else if FAST_INDICES.contains(&index) {
+            Some(Self::Fast)
+        } else {
+            None
+        }
+    }
+}
+
+/// Makes a key for what is at `index`. Its variant differs from the last one's, so that a key that
+/// was given up is not soon good again.
+// Rules: MEM-10
+pub(super) fn new_key(index: u32) -> u32 {
+    static NEXT: Atomic<u32> = Atomic::new(0);
+    // Odd steps visit every value before one comes again.
+    with_variant(index.wrapping_shl(8), NEXT.fetch_add(0x35, Relaxed))
+}
+
+/// `key` with the variant of `other`.
+pub(super) fn with_variant(key: u32, other: u32) -> u32 {
+    key & !0xff | other & 0xff
+}
+
+/// The index of what `key` belongs to.
+#[inline]
+pub(super) fn index_of(key: u32) -> u32 {
+    key.wrapping_shr(8)
+}
