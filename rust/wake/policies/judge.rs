@@ -362,3 +362,28 @@ fn a_table_of_them() {
         println!("{row}");
     }
 }
+
+/// For who changes a constant of the policy: what becomes of loads of each kind.
+#[test]
+fn means_of_them() {
+    let machines = [EMULATOR.with_cpus(1)].into_iter().chain(MACHINES);
+    println!("Geometric means of nanoseconds for a message:");
+    for costs in machines {
+        let print = |kind, loads: Vec<Load>| {
+            let logs = loads.iter().map(|load| run(costs, *load, POLICY).ns.ln());
+            let mean = (logs.sum::<f64>() / loads.len() as f64).exp();
+            println!("mean {} {} {kind} {mean:.1}", costs.name, costs.cpus);
+        };
+        print("ping-pongs", ping_pongs());
+        print("streams", streams(1, &POLLS, &[1, 16]));
+        print("queue-pairs", streams(4, &POLLS, &[1, 16]));
+        print("shallow", shallow(&[2, 4, 8]));
+        print("bursts", bursts());
+        let crowd = |load| Load {
+            threads: costs.cpus.min(8),
+            ..load
+        };
+        let crowded = streams(1, &POLLS, &[1]).into_iter().map(crowd);
+        print("crowds", crowded.collect());
+    }
+}
