@@ -31,6 +31,8 @@ mod policy;
 #[cfg(test)]
 mod policies {
     mod guesses;
+    mod judge;
+    mod machine;
     mod posters;
 }
 #[path = "../ferroce/wake.rs"]

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the driver knows of a queue pair: as `stream.rs`, `steering.rs` and `backlog.rs` keep it.
+
+use std::collections::VecDeque;
+use std::mem;
+
+use super::Load;
+use crate::policy::{
+    Arrivals, Depth, Overtaking, Placement, Sent, Serve, Stamp, StreamHints, BATCH,
+};
+use crate::wake;
+
+/// Of a queue pair's packets: the number of a request's, or up to where those are acknowledged.
+#[derive(Clone, Copy)]
+pub(crate) enum Packet {
+    Request(u64),
+    Ack(u64),
+}
+
+pub(crate) struct Stream {
+    depth: u32,
+    pub(crate) is_idle: bool,
+    pub(crate) heard: bool,
+    posted_on: Option<usize>,
+    is_crowded: bool,
+    behind: u32,
+}
+
+impl Stream {
+    fn new() -> Self {
+        Self {
+            depth: Depth::new().to_bits(),
+            is_idle: true,
+            heard: true,
+            posted_on: None,
+            is_crowded: false,
+            behind: 0,
+        }
+    }
+
+    pub(crate) fn ring(&mut self, has_polled: bool, has_another_cpu: bool) -> Serve {
+        let was_idle = mem::take(&mut self.is_idle) & mem::take(&mut self.heard) && has_polled;
+        let (depth, serve) = Depth::from_bits(self.depth).ring(was_idle, || has_another_cpu);
+        self.depth = depth.to_bits();
+        if serve == Serve::Here {
+            self.is_crowded = false;
+        }
+        serve
+    }
+
+    pub(crate) fn is_one(&self) -> bool {
+        Depth::from_bits(self.depth).is_stream()
+    }
+
+    pub(crate) fn place(&mut self, here: usize, other: Option<usize>) -> Placement<usize> {
+        self.posted_on = Some(here);
+        if other.is_none() {
+            self.behind = (self.behind + 1) % BATCH;
+        }
+        let hints = StreamHints {
+            other,
+            is_crowded: self.is_crowded,
+            is_batch_full: other.is_none() && self.behind == 0,
+        };
+        hints.place()
+    }
+
+    pub(crate) fn note_run(&mut self, here: usize) {
+        self.is_crowded |= self.posted_on == Some(here);
+    }
+}
+
+pub(crate) struct LastSent {
+    pub(crate) cpu: Option<usize>,
+    at: Stamp,
+    much_at: Stamp,
+}
+
+impl LastSent {
+    fn new() -> Self {
+        Self {
+            cpu: None,
+            at: Stamp(0),
+            much_at: Stamp(0),
+        }
+    }
+
+    pub(crate) fn note(&mut self, cpu: usize, now: u64) {
+        self.cpu = Some(cpu);
+        self.at = Stamp::new(now);
+    }
+
+    pub(crate) fn note_much(&mut self, now: u64) {
+        self.much_at = Stamp::new(now);
+    }
+
+    pub(crate) fn ahead(
+        &self,
+        overtaking: Overtaking,
+        in_flight: u32,
+        here: usize,
+        now: u64,
+    ) -> Option<usize> {
+        let sent = Sent {
+            at: self.at,
+            much_at: self.much_at,
+        };
+        let may_be_ahead = || sent.may_be_overtaken(overtaking, in_flight, || now);
+        wake::ahead(self.cpu, here, may_be_ahead, |_| true)
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Backlog {
+    pub(crate) is_open: bool,
+    pub(crate) is_left: bool,
+    pub(crate) from: Option<usize>,
+    pub(crate) packets: VecDeque<Packet>,
+}
+
+impl Backlog {
+    pub(crate) fn origin(&self, here: usize) -> Option<usize> {
+        if !self.is_open {
+            return None;
+        }
+        wake::origin(self.from, here)
+    }
+}
+
+/// Work items of a queue pair.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Run,
+    Send,
+    Reply,
+    Backlog,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Item {
+    pub(crate) is_pending: bool,
+    /// Where and until when it runs.
+    pub(crate) cpu: Option<usize>,
+    pub(crate) until: u64,
+}
+
+/// A queue pair, at one end.
+pub(crate) struct Qp {
+    pub(crate) peer: usize,
+    pub(crate) poster: Option<usize>,
+    pub(crate) load: Load,
+    pub(crate) stream: Stream,
+    pub(crate) last_sent: LastSent,
+    pub(crate) last_replied: LastSent,
+    pub(crate) in_flight: u32,
+    pub(crate) wants_credit: bool,
+    pub(crate) timer: Option<u64>,
+    pub(crate) items: [Item; 4],
+    pub(crate) backlog: Backlog,
+    /// When the lock of the send half is free, and of the receive half.
+    pub(crate) send_free: u64,
+    pub(crate) recv_free: u64,
+    /// Messages; of them those whose completion was written, and seen.
+    pub(crate) posted: u64,
+    pub(crate) retired: u64,
+    pub(crate) complete: u64,
+    pub(crate) seen: u64,
+    /// Packets.
+    pub(crate) sent: u64,
+    pub(crate) acked: u64,
+    pub(crate) expected: u64,
+    pub(crate) owed: u64,
+    pub(crate) replied: u64,
+    pub(crate) arrivals: Arrivals,
+}
+
+/// The payload of a packet.
+const MTU: u32 = 4096;
+/// Payload of what passes the network's layers together, and frames of it.
+const TRAIN_BYTES: u32 = 60 << 10;
+const TRAIN_FRAMES: u32 = 63;
+
+impl Qp {
+    pub(crate) fn new(peer: usize, poster: Option<usize>, load: Load) -> Self {
+        Self {
+            peer,
+            poster,
+            load,
+            stream: Stream::new(),
+            last_sent: LastSent::new(),
+            last_replied: LastSent::new(),
+            in_flight: 0,
+            wants_credit: false,
+            timer: None,
+            items: [Item::default(); 4],
+            backlog: Backlog::default(),
+            send_free: 0,
+            recv_free: 0,
+            posted: 0,
+            retired: 0,
+            complete: 0,
+            seen: 0,
+            sent: 0,
+            acked: 0,
+            expected: 0,
+            owed: 0,
+            replied: 0,
+            arrivals: Arrivals::default(),
+        }
+    }
+
+    /// Packets of a message.
+    pub(crate) fn packets(&self) -> u64 {
+        u64::from(self.load.size.div_ceil(MTU).max(1))
+    }
+
+    /// Bytes of that packet of a request.
+    pub(crate) fn bytes(&self, packet: u64) -> u32 {
+        match self.is_last(packet) {
+            true => self.load.size - (self.packets() as u32 - 1) * MTU,
+            false => MTU,
+        }
+    }
+
+    pub(crate) fn is_last(&self, packet: u64) -> bool {
+        (packet + 1) % self.packets() == 0
+    }
+
+    /// Frames of a train.
+    pub(crate) fn train(&self) -> u32 {
+        (TRAIN_BYTES / self.load.size.clamp(1, MTU)).min(TRAIN_FRAMES)
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
+        self.sent < self.posted * self.packets()
+    }
+
+    pub(crate) fn owes(&self) -> bool {
+        self.owed > self.replied
+    }
+}
