@@ -17,7 +17,10 @@ nfs_serve()
 	ip netns exec "$1" bash -c "$(declare -f nfs_server); nfs_server $2 $NFS_PORT" \
 		>"$2.log" 2>&1 </dev/null {ktap_stdout}>&- &
 	echo $! >"$2.pid"
-	wait_for 30 nfs_is_served "$1" || { cat "$2.log"; return 1; }
+	wait_for 30 nfs_is_served "$1" && return
+	cat "$2.log"
+	echo "nobody serves NFS"
+	return 1
 }
 
 # nfs_server DIRECTORY PORT: in its namespace, where what it mounts is seen by nobody else. There is no
@@ -37,7 +40,6 @@ nfs_server()
 	pids=$!
 	rpc.mountd --no-nfs-version 3 --foreground &
 	pids="$pids $!"
-	timeout 10 sh -c "until [ -e $state/rpc_pipefs/nfsd/cld ]; do sleep 0.1; done"
 	rpc.nfsd --no-udp --no-nfs-version 3 --rdma="$2" 8
 	# shellcheck disable=SC2064 # the processes of now
 	trap "rpc.nfsd 0; kill $pids" TERM
