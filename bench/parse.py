@@ -100,7 +100,7 @@ def mpi_seconds(said):
 
 def pingpong_seconds(said):
     """Of fi_pingpong: half a round trip."""
-    line = found(r"^(\S+ +\d+ +=?\d+ .*)$", said, re.M)
+    line = found(r"^(\d\S* +\S+ +=\S+ .*)$", said, re.M)
     return float(line.split()[6]) / 1e6
 
 
