@@ -91,6 +91,9 @@ bench-profile:
 bench-explore:
 	@SEEDS='$(if $(filter file,$(origin SEEDS)),,$(SEEDS))' scripts/bench explore
 
+bench-apps:
+	@scripts/bench apps
+
 # The module for the kernel of the virtual machine.  A stock driver needs none.
 vm-module:
 ifeq ($(DRIVER),ferroce)
@@ -115,6 +118,7 @@ help:
 	@echo '  bench    speed beside rdma_rxe and TCP (ROUNDS=3; QUICK=1: few cases)'
 	@echo '  bench-count  the same in instructions, which repeat (CHECK=1: fails if it fell)'
 	@echo '  bench-explore  random workloads beside rdma_rxe (SEEDS=1..100 SEED=7 LINE="..." ICOUNT=1 QUICK=1)'
+	@echo '  bench-apps  UCX, Open MPI, libfabric, qperf, NVMe-oF, NFS beside rdma_rxe (QUICK=1 CASES="UCX*")'
 	@echo 'Other:'
 	@echo '  sim      the protocol over bad networks on virtual time, many thousand times'
 	@echo '  doc      what the code says of itself, as HTML'
@@ -129,5 +133,5 @@ help:
 	@echo 'What is downloaded stays in $${XDG_CACHE_HOME:-~/.cache}/ferroce.'
 
 .DEFAULT_GOAL := all
-.PHONY: all install check-kdir demo shell check check-all check-debug soak bench bench-count bench-profile bench-explore sim coverage doc \
+.PHONY: all install check-kdir demo shell check check-all check-debug soak bench bench-count bench-profile bench-explore bench-apps sim coverage doc \
 	tables figures fuzz vm-module clean help

@@ -114,7 +114,7 @@ def _start(namespace, command):
                             stderr=subprocess.STDOUT)
 
 
-def _listens(port):
+def listens(port):
     """Whether a process listens there, or anybody in its namespace."""
     def look(process):
         net = pathlib.Path(f"/proc/{process.pid}/net")
@@ -166,7 +166,8 @@ def pair(ends, ready, server, client):
                 raise Failed(f"client: {said[0]}\nserver: {said[1]}")
             return said[0]
     except subprocess.TimeoutExpired:
-        raise Failed(f"not over after {DEADLINE_S} s") from None
+        ended = "\nserver: ".join(process.communicate()[0] for process in processes)
+        raise Failed(f"client: {ended}\nnot over after {DEADLINE_S} s") from None
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,7 @@ class Perftest:
 
     def report(self, ends):
         REPORT.unlink(missing_ok=True)
-        said = pair(ends, _listens(self.port), *self.commands(ends))
+        said = pair(ends, listens(self.port), *self.commands(ends))
         if not REPORT.exists():
             raise Failed(f"no report: {said}")
         return REPORT.read_text()
@@ -212,7 +213,7 @@ def _streaming(ends, verb, size, count, options=(), **more):
 
 def streaming(ends, **arguments):
     """A stream as processes, to be looked at."""
-    return running(ends, _listens(PERFTEST_PORT), *_streaming(ends, **arguments).commands(ends))
+    return running(ends, listens(PERFTEST_PORT), *_streaming(ends, **arguments).commands(ends))
 
 
 # ---- measures --------------------------------------------------------------
@@ -245,7 +246,7 @@ def latency_beside(ends, stream, **arguments):
 
 
 def _iperf(ends, options):
-    said = pair(ends, _listens(IPERF_PORT), ["iperf3", "-s", "-1"],
+    said = pair(ends, listens(IPERF_PORT), ["iperf3", "-s", "-1"],
                 ["iperf3", "-c", ADDRESS[ends.server], "-J", *map(str, options)])
     return iperf_bytes_per_second(said)
 

@@ -77,3 +77,46 @@ def perf_shares(said, modules):
             module = modules.get(name, "kernel")
         shares[module, name] = shares.get((module, name), 0) + int(samples)
     return shares
+
+
+# ---- applications ----------------------------------------------------------
+
+def found(pattern, said, flags=0):
+    """What a pattern has in brackets; ValueError without it."""
+    match = re.search(pattern, said, flags)
+    if not match:
+        raise ValueError(f"no figure: {said.strip() or 'nothing was said'}")
+    return match[1]
+
+
+def ucx_seconds(said):
+    """Of ucx_perftest's last line: what a message took overall, of a latency half a round trip."""
+    return float(found(r"^ *(?:Final:)? *\d+ +[\d.]+ +[\d.]+ +([\d.]+)(?: +[\d.]+){4}\s*$", said, re.M)) / 1e6
+
+
+def mpi_seconds(said):
+    return float(found(r"^([\d.]+) s each$", said, re.M))
+
+
+def pingpong_seconds(said):
+    """Of fi_pingpong: half a round trip."""
+    line = found(r"^(\d\S* +\S+ +=\S+ .*)$", said, re.M)
+    return float(line.split()[6]) / 1e6
+
+
+def qperf_value(said):
+    """Bytes a second, or seconds, when it was asked for plain units (-uu)."""
+    value, unit = found(r"=\s+([\d.]+ +\S+)", said).split()
+    return float(value) * {"bytes/sec": 1, "ns": 1e-9}[unit]
+
+
+def fio_per_second(said, way):
+    """Requests. What it warns of comes before."""
+    job = json.loads(said[said.index("{"):])["jobs"][0]
+    if job["error"] or not job[way]["iops"]:
+        raise ValueError(f"fio: error {job['error']}, nothing was done")
+    return job[way]["iops"]
+
+
+def dd_seconds(said, size):
+    return float(found(rf"^{size} bytes .*copied, ([\d.e-]+) s", said, re.M))

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# NVMe over RDMA from a device to itself: the kernel's target and host, which know the first namespace
+# alone, a wire there, and a disk in memory.  Source it after net.sh.
+
+NVME_ADDRESS=192.0.2.1
+NVME_NQN=nqn.2026-01.test:kverbs
+NVME_HOST=nqn.2014-08.org.nvmexpress:uuid:5a1f24b0-7d6c-4a55-9a0e-2d1c9b3e4f10
+NVME_TARGET=/sys/kernel/config/nvmet
+NVME_DISK_KIB=131072
+
+# nvme_up DEVICE DRIVER: the wire with this device on it, and a target that offers the disk.
+nvme_up()
+{
+	modprobe "$(module_of "$2")"
+	modprobe brd rd_nr=1 rd_size=$NVME_DISK_KIB
+	modprobe -a nvmet nvmet-rdma nvme-rdma
+	ip link add nv0 mtu "$WIRE_MTU" type veth peer name nv1 mtu "$WIRE_MTU"
+	ip link set nv1 up
+	ip link set nv0 up
+	ip address add $NVME_ADDRESS/24 dev nv0
+	rdma link add "$1" type "$2" netdev nv0
+	wait_gid "$1" $NVME_ADDRESS
+	nvme_target_up
+}
+
+# nvme_down DEVICE: takes down whatever of nvme_up is there.
+nvme_down()
+{
+	nvme disconnect -n "$NVME_NQN" >/dev/null 2>&1 || true
+	nvme_target_down
+	link_delete "$1"
+	[ ! -e /sys/class/net/nv0 ] || ip link delete nv0
+	modprobe -r nvme-rdma nvmet-rdma
+	modprobe -r brd
+}
+
+nvme_target_up()
+{
+	local subsystem=$NVME_TARGET/subsystems/$NVME_NQN port=$NVME_TARGET/ports/1
+	mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config
+	mkdir "$subsystem"
+	echo 1 >"$subsystem/attr_allow_any_host"
+	mkdir "$subsystem/namespaces/1"
+	echo /dev/ram0 >"$subsystem/namespaces/1/device_path"
+	echo 1 >"$subsystem/namespaces/1/enable"
+	mkdir "$port"
+	echo rdma >"$port/addr_trtype"
+	echo ipv4 >"$port/addr_adrfam"
+	echo $NVME_ADDRESS >"$port/addr_traddr"
+	echo 4420 >"$port/addr_trsvcid"
+	ln -s "$subsystem" "$port/subsystems/$NVME_NQN"
+}
+
+nvme_target_down()
+{
+	local subsystem=$NVME_TARGET/subsystems/$NVME_NQN port=$NVME_TARGET/ports/1
+	rm -f "$port/subsystems/$NVME_NQN"
+	[ ! -d "$port" ] || rmdir "$port"
+	[ ! -d "$subsystem/namespaces/1" ] || rmdir "$subsystem/namespaces/1"
+	[ ! -d "$subsystem" ] || rmdir "$subsystem"
+}
+
+# The block device of the connection, and not one of the paths to it.
+nvme_disk()
+{
+	local block
+	for block in /sys/block/nvme*n1; do
+		[[ $block =~ /nvme[0-9]+n1$ ]] || continue
+		[ "$(cat "$block/device/subsysnqn" 2>/dev/null)" = "$NVME_NQN" ] || continue
+		echo "/dev/${block##*/}"
+		return
+	done
+}
+
+nvme_disk_is_there()
+{
+	[ -b "$(nvme_disk)" ]
+}
+
+nvme_not_connected()
+{
+	[ -z "$(nvme_disk)" ]
+}
+
+nvme_connect()
+{
+	nvme connect -t rdma -a "$NVME_ADDRESS" -s 4420 -n "$NVME_NQN" -q "$NVME_HOST" \
+		-I "${NVME_HOST##*:}" -i 2
+	wait_for 20 nvme_disk_is_there
+}
+
+nvme_disconnect()
+{
+	nvme disconnect -n "$NVME_NQN"
+	wait_for 20 nvme_not_connected
+}
