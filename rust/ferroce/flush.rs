@@ -51,7 +51,7 @@ pub(crate) fn flush(qp: ArcBorrow<'_, Qp>) {
     tell(qp, &qp.fixed.recv_cq, deferred);
 
     if more {
-        kick::run_at_leisure(qp);
+        kick::run_at_leisure(qp, None);
     }
     arrange(qp, next);
 }

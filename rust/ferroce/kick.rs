@@ -73,10 +73,15 @@ pub(crate) fn run_anywhere(qp: ArcBorrow<'_, Qp>) {
     let _ = queue.enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
 }
 
-/// Likewise, with others first: for what takes long, and nobody waits for.
-pub(crate) fn run_at_leisure(qp: ArcBorrow<'_, Qp>) {
-    let queue = &qp.shared().queues.unbound;
-    let _ = queue.enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
+/// Likewise, at the priority of all others, as what is left of a long run; on `cpu`, if that is said.
+pub(crate) fn run_at_leisure(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>) {
+    let queues = &qp.shared().queues;
+    let _ = match cpu {
+        Some(cpu) => queues
+            .bound
+            .enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into()),
+        None => queues.unbound.enqueue::<Arc<Qp>, { work::RUN }>(qp.into()),
+    };
 }
 
 /// Has the requester sent for at `placement`. Returns false if that is here and now.

@@ -146,6 +146,8 @@ pub(crate) struct Budget {
     packets: u32,
     bytes: u32,
     most: u32,
+    /// Bytes that it may have in any case, if others want the CPU.
+    least: u32,
 }
 
 impl Budget {
@@ -159,18 +161,24 @@ impl Budget {
     /// stream is that of rdma_rxe; with half as many the stream loses more than others gain.
     const SHORT_BYTES: u32 = 32 << 10;
 
-    /// Makes that of a run; `is_own` says that its packets enter no network.
+    /// Makes that of a connection's run; `is_own` says that its packets enter no network.
     pub(crate) fn new(is_own: bool) -> Self {
         Self {
             packets: 0,
             bytes: 0,
             most: if is_own { Self::OWN_BYTES } else { Self::BYTES },
+            least: Self::SHORT_BYTES,
         }
     }
 
-    /// Returns true if nothing was sent.
-    pub(crate) fn is_untouched(&self) -> bool {
-        self.packets == 0
+    /// Makes that of a run of datagrams, which are of one packet each.
+    pub(crate) fn of_datagrams() -> Self {
+        Self {
+            packets: 0,
+            bytes: 0,
+            most: u32::MAX,
+            least: u32::MAX,
+        }
     }
 
     /// Returns true if the run is over. `is_cpu_wanted` says whether others want the CPU.
@@ -178,7 +186,7 @@ impl Budget {
     pub(crate) fn is_spent(&self, is_cpu_wanted: impl FnOnce() -> bool) -> bool {
         self.packets >= Self::PACKETS
             || self.bytes >= self.most
-            || (self.bytes >= Self::SHORT_BYTES && is_cpu_wanted())
+            || (self.bytes >= self.least && is_cpu_wanted())
     }
 
     /// Counts a packet.

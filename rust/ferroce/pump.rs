@@ -60,16 +60,32 @@ trait Source {
     fn deferred(&mut self) -> &mut Deferred;
 }
 
+/// One run of a half.
+struct Pass {
+    budget: Budget,
+    /// Something was sent.
+    has_sent: bool,
+}
+
+impl Pass {
+    fn new(budget: Budget) -> Self {
+        Self {
+            budget,
+            has_sent: false,
+        }
+    }
+}
+
 /// Sends what `source` has, by `path`, until the run is over. The half's lock is held by the caller.
 fn pump<S: Source>(
     qp: &Qp,
     source: &mut S,
     path: &mut Path,
     stats: &Stats,
-    budget: &mut Budget,
+    pass: &mut Pass,
 ) -> Run {
     let credit = &qp.fixed.credit;
-    while !budget.is_spent(|| is_cpu_wanted(qp)) {
+    while !pass.budget.is_spent(|| is_cpu_wanted(qp)) {
         if !credit.is_available() {
             return Run::Blocked;
         }
@@ -81,8 +97,9 @@ fn pump<S: Source>(
             }
             Next::Nothing => return source.end(),
         };
-        budget.spend(transmit.source.len());
+        pass.budget.spend(transmit.source.len());
         let Err(miss) = tx::send(path, &transmit, credit, stats) else {
+            pass.has_sent = true;
             continue;
         };
         match source.deferred().faults.sort(miss) {
@@ -245,7 +262,7 @@ fn connected(
     now: Instant,
 ) -> Run {
     let stats = host.common.stats;
-    let mut budget = Budget::new(route.path.keeps_own());
+    let mut pass = Pass::new(Budget::new(route.path.keeps_own()));
     let mut source = Requests {
         qp,
         requester,
@@ -253,8 +270,8 @@ fn connected(
         now,
         psn: Psn::new(0),
     };
-    let run = pump(qp, &mut source, &mut route.path, stats, &mut budget);
-    if !budget.is_untouched() {
+    let run = pump(qp, &mut source, &mut route.path, stats, &mut pass);
+    if pass.has_sent {
         qp.last_sent.note();
         qp.last_sent.note_at(now.as_ns());
     }
@@ -267,7 +284,7 @@ fn datagrams(qp: &Qp, sender: &mut QpSender, host: &mut SendSide<'_>) -> Run {
     let credit = &qp.fixed.credit;
     let stats = host.common.stats;
     let mtu = qp.shared().port.active_mtu();
-    let mut budget = Budget::new(false);
+    let mut pass = Pass::new(Budget::of_datagrams());
     let run = loop {
         let Some(datagram) = sender.poll_transmit(mtu, host) else {
             break Run::Idle;
@@ -283,13 +300,13 @@ fn datagrams(qp: &Qp, sender: &mut QpSender, host: &mut SendSide<'_>) -> Run {
             is_at_end: false,
         };
         let run = address.with_path(credit, stats, |path| {
-            pump(qp, &mut source, path, stats, &mut budget)
+            pump(qp, &mut source, path, stats, &mut pass)
         });
         if run != Run::Idle || source.is_at_end {
             break run;
         }
     };
-    if !budget.is_untouched() {
+    if pass.has_sent {
         qp.last_sent.note();
     }
     run
@@ -308,10 +325,10 @@ pub(crate) fn replies(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) -> 
             return Run::Idle;
         };
         let stats = host.common.stats;
-        let mut budget = Budget::new(route.path.keeps_own());
+        let mut pass = Pass::new(Budget::new(route.path.keeps_own()));
         let mut source = Replies { responder, host };
-        let run = pump(qp, &mut source, &mut route.path, stats, &mut budget);
-        if !budget.is_untouched() {
+        let run = pump(qp, &mut source, &mut route.path, stats, &mut pass);
+        if pass.has_sent {
             qp.last_replied.note();
         }
         flush_path(qp, &qp.last_replied, &mut route.path, stats);

@@ -7,9 +7,9 @@ use rdma::work::{Flags, Queue};
 
 /// The work queues that queue pairs and completion queues have their work items run by.
 ///
-/// A queue pair whose owner polls has its process-context work done at high priority: the owner never
-/// sleeps, and the scheduler would have the two share the CPU otherwise. One whose owner sleeps until
-/// there is an event gets its turn as other processes do.
+/// A stream whose owner polls is sent at high priority: the owner never sleeps, and the scheduler would
+/// have the two share the CPU otherwise. One whose owner sleeps until there is an event gets its turn as
+/// other processes do, and so does what is left of long runs.
 pub(crate) struct Queues {
     /// Runs on any CPU, at normal priority.
     pub(crate) unbound: Queue,

@@ -84,7 +84,7 @@ pub(crate) fn posted_receives(qp: ArcBorrow<'_, Qp>) {
     // Either this sees that the queue pair has failed, or the flush sees what was posted.
     full_barrier();
     if qp.state() == State::Err {
-        kick::run_at_leisure(qp);
+        kick::run_at_leisure(qp, None);
     }
 }
 
@@ -117,8 +117,8 @@ fn leave_to(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
 pub(crate) fn run_later(qp: ArcBorrow<'_, Qp>) {
     let needs_order = qp.fixed.service.needs_order();
     match wake::place(qp.last_sent.cpu(), needs_order, || qp.stream.is_one()) {
-        Some(cpu) => kick::run_on(qp, cpu),
-        None => kick::run_anywhere(qp),
+        Some(cpu) if !needs_order => kick::run_on(qp, cpu),
+        cpu => kick::run_at_leisure(qp, cpu),
     }
 }
 

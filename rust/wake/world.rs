@@ -891,6 +891,7 @@ impl Step<'_> {
         // The owner may begin to sleep at any time.
         let queue = match queue {
             Queue::BoundHigh if self.guess() => Queue::Bound,
+            Queue::UnboundHigh if self.guess() => Queue::Unbound,
             queue => queue,
         };
         // As the kernel has it: behind a run that is under way, if that is of the same queue, and of the

@@ -74,15 +74,16 @@ fn stamps_go_on_past_32_bits() {
 
 /// Packets of so many bytes that a run sends.
 fn run(is_own: bool, bytes: u32, is_cpu_wanted: bool) -> u32 {
-    let mut budget = Budget::new(is_own);
-    assert!(budget.is_untouched());
+    packets_of(Budget::new(is_own), bytes, is_cpu_wanted)
+}
+
+fn packets_of(mut budget: Budget, bytes: u32, is_cpu_wanted: bool) -> u32 {
     let mut packets = 0;
     while !budget.is_spent(|| is_cpu_wanted) {
         budget.spend(bytes);
         packets += 1;
         assert!(packets < 10_000);
     }
-    assert!(!budget.is_untouched());
     packets
 }
 
@@ -100,6 +101,13 @@ fn a_run_is_shorter_if_others_want_the_cpu_but_never_nothing() {
     assert_eq!(run(false, 4096, true), 8);
     assert_eq!(run(false, 64 << 10, true), 1);
     assert_eq!(run(false, 64, true), 64);
+}
+
+#[test]
+fn a_run_of_datagrams_is_bounded_in_packets() {
+    for is_cpu_wanted in [false, true] {
+        assert_eq!(packets_of(Budget::of_datagrams(), 4096, is_cpu_wanted), 64);
+    }
 }
 
 #[test]
