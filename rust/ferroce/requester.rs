@@ -50,7 +50,10 @@ pub(crate) fn doorbell(qp: ArcBorrow<'_, Qp>) -> Result {
 fn serve_doorbell(qp: ArcBorrow<'_, Qp>) {
     let service = qp.fixed.service;
     let has_polled = || qp.fixed.send_cq.is_empty();
-    let ring = || qp.stream.ring(service.is_answered(), has_polled);
+    let ring = || {
+        let poster = &qp.fixed.send_cq.poster;
+        qp.stream.ring(poster, service.is_answered(), has_polled)
+    };
     let is_stream = service.has_streams() && ring() == Serve::Beside;
     // A stream's small messages would gain nothing: a work item sends them where it did before, mostly.
     let other = || match is_stream {
@@ -116,7 +119,7 @@ fn leave_to(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
 /// before. Any context.
 pub(crate) fn run_later(qp: ArcBorrow<'_, Qp>) {
     let needs_order = qp.fixed.service.needs_order();
-    match wake::place(qp.last_sent.cpu(), needs_order, || qp.stream.is_one()) {
+    match wake::place(qp.last_sent.cpu(), needs_order, || qp.is_stream()) {
         Some(cpu) if !needs_order => kick::run_on(qp, cpu),
         cpu => kick::run_at_leisure(qp, cpu),
     }
@@ -205,6 +208,9 @@ pub(crate) fn run_at(
         let run = gate.closed();
         let run = run.unwrap_or_else(|| send(&qp, &mut half, &mut deferred, now));
         half.is_handed_over |= wake::is_handed_over(&run, needs_order);
+        if half.send.queue.is_drained() {
+            qp.stream.note_idle(&qp.fixed.send_cq.poster);
+        }
         (run, next_timeout(&half), half.waiting.is_any())
     };
     tell(qp, &qp.fixed.send_cq, deferred);

@@ -541,6 +541,7 @@ impl Handle {
             (State::Rtr, State::Rts) => {
                 // Posting before was refused, though the provider left it in the ring.
                 half.send.queue.reset();
+            qp.stream.note_idle(&qp.fixed.send_cq.poster);
                 half.service.start(&new.attributes, bundle);
             }
             (State::Sqd | State::Sqe, State::Rts) => half.service.resume(),
@@ -563,6 +564,7 @@ impl Handle {
                 service.reset(host);
             });
             half.send.queue.reset();
+            qp.stream.note_idle(&qp.fixed.send_cq.poster);
             half.route = None;
             if let Some(vectors) = &mut half.send.vectors {
                 vectors.forget();
