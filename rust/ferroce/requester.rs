@@ -2,8 +2,9 @@
 
 //! Runs the send half of a queue pair.
 //!
-//! The requester runs in the context that has work for it: a doorbell, a response, a timeout. Who goes on
-//! when that may not, or had better not, is decided in [`crate::wake`] and [`crate::policy`].
+//! The requester runs in the context that has work for it: a doorbell, a response, a timeout.
+//! [`crate::wake`] decides which context goes on where that one may not, and [`crate::policy`] where it
+//! should not.
 
 use kernel::cpu::CpuId;
 use kernel::prelude::*;
