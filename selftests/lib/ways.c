@@ -315,3 +315,12 @@ size_t merged_pages(void)
 	fclose(file);
 	return count;
 }
+
+void compact_memory(void)
+{
+	int fd = open("/proc/sys/vm/compact_memory", O_WRONLY | O_CLOEXEC);
+
+	require(fd >= 0, "compact_memory: %s", strerror(errno));
+	require(write(fd, "1", 1) == 1, "compact_memory: %s", strerror(errno));
+	close(fd);
+}

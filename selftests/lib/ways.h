@@ -72,4 +72,8 @@ const char *errno_name(int err);
 /* Pages of this process that KSM has merged.  Without KSM the test is skipped. */
 size_t merged_pages(void);
 
+/* Has the kernel move pages together.  Before, it has each CPU empty its lists of pages that are on their
+ * way to those from which memory is reclaimed. */
+void compact_memory(void);
+
 #endif

@@ -306,19 +306,10 @@ static void collapse_and_split(struct memory *m)
 			"MADV_COLLAPSE: %s", strerror(errno));
 }
 
-static void write_file(const char *path, const char *text)
-{
-	int fd = open(path, O_WRONLY | O_CLOEXEC);
-
-	require(fd >= 0, "%s: %s", path, strerror(errno));
-	require(write(fd, text, strlen(text)) > 0, "%s: %s", path, strerror(errno));
-	close(fd);
-}
-
 static void compact(struct memory *m)
 {
 	(void)m;
-	write_file("/proc/sys/vm/compact_memory", "1");
+	compact_memory();
 }
 
 /* One page gets another frame, and the old one is never used again.  What is pinned, or used at that

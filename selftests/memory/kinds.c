@@ -380,13 +380,15 @@ static size_t swapped_pages(const struct memory *memory)
 
 static void swap_out(struct memory *memory)
 {
-	int64_t deadline = now_ns() + 2 * SOON_MS * NS_PER_MS;
+	int64_t deadline = now_ns() + 6 * SOON_MS * NS_PER_MS;
 
 	for (;;) {
 		require_sys(madvise(memory->bytes, memory->size, MADV_PAGEOUT));
 		if (swapped_pages(memory) == memory->size / PAGE)
 			return;
 		require(now_ns() < deadline, "only %zu pages are swapped out", swapped_pages(memory));
+		/* Pages that were touched on another CPU may be in a list of that CPU's. */
+		compact_memory();
 		usleep(2000);
 	}
 }
