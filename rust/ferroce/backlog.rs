@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Packets that another CPU handles.
+//! Packets that wait for another CPU to handle them.
 //!
-//! The softirq that receives a packet handles it. Where both ends are on this machine it is mostly
-//! on the CPU that has sent it, which does the work of both then, while others may be idle. So large
-//! packets are put aside there, for a bottom half of another CPU, as receive packet steering would
-//! have it if somebody had set that up. While some are, whatever else comes for the queue pair waits
-//! behind them. What is to be sent for them is sent by the CPU that has received them, as it would be
-//! otherwise: packets that two CPUs send overtake each other in the queues that each of them has.
+//! The softirq that receives a packet handles it. Where both ends are on this machine that is mostly the
+//! CPU that has sent the packet, which then does the work of both ends while others may be idle. So large
+//! packets are put aside there, for a softirq of another CPU, as receive packet steering would do if it was
+//! set up. Meanwhile whatever else comes for the queue pair waits behind them. Replies, and requests that a
+//! response allows, are sent by the CPU that has received the packets: what two CPUs send overtakes each
+//! other in the queues that each CPU has.
 //!
-//! How much waits is bounded. The CPU that finds no room handles what came first, and so is held back
-//! as it would be if nothing was put aside: what a wire does not lose is not lost here.
+//! A backlog is bounded. A CPU that finds no room handles the oldest packets, and so is held back as it
+//! would be without a backlog: nothing is lost here that the wire did not lose.
 //!
-//! Where a network's card brings in packets nothing of this happens, unless the CPU sends much too.
+//! Where a network's card brings in packets nothing is put aside, unless the CPU sends much too.
 //!
-//! Packets that a connection has for its own device come here straight from the sender
-//! ([`Backlog::put_own`]): they enter no network.
+//! Packets that a connection has for its own device enter no network. Their sender appends them here
+//! ([`Backlog::put_own`]).
 
 use core::mem;
 
@@ -49,12 +49,12 @@ pub(crate) struct Backlog {
     /// Packets are in it, or one from it is being handled. Changed under `packets`; to false under
     /// `turn` as well.
     is_open: Atomic<bool>,
-    /// It is left to the queue pair's work item of process context.
+    /// The queue pair's work item of process context is to go on with it.
     is_left: Atomic<bool>,
-    /// The CPU which handles them, and the one that received them; of an open one.
+    /// The CPU that handles the packets, and the one that received them; of an open backlog.
     cpu: Atomic<u32>,
     from: Atomic<u32>,
-    /// Held by who takes a packet out until that is handled.
+    /// Held while a packet is taken out and handled.
     #[pin]
     turn: BhSpinLock<()>,
     #[pin]
@@ -107,7 +107,7 @@ impl Backlog {
         senders.other_for(bytes).filter(|_| has_room())
     }
 
-    /// Puts `packet` aside for `other`, or for whom those before it wait for. Where there is no room
+    /// Puts `packet` aside for `other`, or for the CPU that handles those before it. Where there is no room
     /// `handle` gets what came first. Softirq context.
     pub(crate) fn put(
         &self,
@@ -137,7 +137,7 @@ impl Backlog {
         Aside::Behind
     }
 
-    /// Appends `packet` for `other`, or for whom those before it wait for. Returns `other` if there are
+    /// Appends `packet` for `other`, or for the CPU that handles those before it. Returns `other` if there are
     /// none: from then on until it is closed the backlog has a work item that is queued or runs.
     fn push(
         &self,
@@ -169,7 +169,7 @@ impl Backlog {
         self.is_open.store(true, Release);
     }
 
-    /// Appends packets that never left the module, for `cpu`, or for whom those before them wait for.
+    /// Appends packets that never left the module, for `cpu`, or for the CPU that handles those before them.
     /// Returns that one, which has to be told. Bottom halves are disabled.
     pub(crate) fn put_own(&self, own: PacketQueue<OwnFrames>, cpu: CpuId) -> CpuId {
         let mut packets = self.packets.lock();
@@ -185,9 +185,9 @@ impl Backlog {
         self.packets.lock().pop()
     }
 
-    /// The CPU that is to send while there are packets, if that is another one: who received them.
+    /// Returns the CPU that has received the packets, if that is another one: it sends while there are some.
     ///
-    /// It sends by a work item, which has to be queued for all that it is to send: whoever handles the
+    /// It sends by a work item, which has to be queued for all that it is to send: the CPU that handles the
     /// packets that are here does so for those alone.
     #[inline]
     pub(crate) fn origin(&self) -> Option<CpuId> {
@@ -218,7 +218,8 @@ impl Backlog {
         self.is_left.store(true, Release);
     }
 
-    /// Whether it was left to who asks. The queue of work items orders this behind [`leave`](Self::leave).
+    /// Returns true if it was left to process context, once. The queue of work items orders this behind
+    /// [`leave`](Self::leave).
     pub(crate) fn take_over(&self) -> bool {
         self.is_left.read_once() && self.is_left.xchg(false, Acquire)
     }

@@ -17,6 +17,7 @@ use roce::num::Qpn;
 use crate::port::PORT;
 use crate::queue::{Move, PIECE};
 use crate::queues::Queues;
+use crate::stream::Poster;
 
 /// When the owner wants to be told of the next completion.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,6 +88,8 @@ pub(crate) struct Cq {
     owner: Owner,
     /// Its owner has asked to be told of completions: it sleeps until there are some.
     has_sleeper: Atomic<bool>,
+    /// What is known of the one that posts what completes here.
+    pub(crate) poster: Poster,
     #[pin]
     tell: Work<Self>,
     /// The work item has told.
@@ -141,6 +144,7 @@ impl Cq {
             upcall,
             owner,
             has_sleeper: Atomic::new(false),
+            poster: Poster::new(),
             tell <- new_work!("ferroce::Cq::tell"),
             told <- new_condvar!("ferroce::Cq::told"),
         })

@@ -27,7 +27,7 @@ use crate::service::Service;
 use crate::stats::Counter;
 use crate::wake::{self, Act, Further};
 
-/// A packet with good headers, and between whom it is.
+/// A packet with good headers, and its two ends.
 pub(crate) struct Delivery<'a> {
     pub(crate) packet: &'a Packet,
     pub(crate) ends: Ends,

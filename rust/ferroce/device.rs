@@ -18,7 +18,7 @@ use roce::num::Mtu;
 
 use crate::context::Users;
 use crate::groups::{Groups, MAX_ATTACHED, MAX_GROUPS, MAX_MEMBERS};
-use crate::keys::{self, MR_INDICES, MW_INDICES};
+use crate::keys::{self, Keys, MR_INDICES, MW_INDICES};
 use crate::qp::Shared;
 use crate::queues::Queues;
 use crate::stats::{Counter, Stats};
@@ -67,6 +67,11 @@ impl Device {
             users: Users::new()?,
         });
         Arc::pin_init(device, GFP_KERNEL)
+    }
+
+    /// Returns its memory keys.
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.shared.objects.keys
     }
 
     /// Notes that the device is going to be unregistered. That waits for the verbs that run: none may

@@ -397,7 +397,7 @@ impl<'c> SendSide<'c> {
         self.send.queue.retire();
         // Before its poster may see the completion, and post more.
         if self.send.queue.is_drained() {
-            self.stream.note_idle();
+            self.stream.note_idle(&self.common.cq.poster);
         }
         if let Some(completion) = completion {
             self.common.push(&completion);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Asks for work on a queue pair to be done, by whom it may be and where it is best done.
+//! Has work on a queue pair done: by a work item or the timer, on the CPU that is named.
 //!
 //! A queue pair has one work item for each kind of work, and each item belongs to one kind of context.
-//! The kernel's own mark that an item is queued says that there is work of its kind: whoever finds it set
-//! has nothing to do, as the item has not begun yet and will see all that was there before.
+//! The kernel's own mark that an item is queued says that there is work of its kind. If it is set already,
+//! nothing is to be done: the item has not begun yet, and will see all that was there before.
 //!
 //! One item with a mask of kinds would not do. An item that is queued while it runs stays on its CPU, so
 //! what is to be sent here would wait for what is placed there.

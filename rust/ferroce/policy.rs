@@ -241,8 +241,8 @@ impl Depth {
     const START: u8 = 24;
     /// The highest score: how soon a poster that begins to wait is served at once.
     const MOST: u8 = 64;
-    /// What a doorbell takes away that found nothing outstanding. Who posts six requests at a time and
-    /// waits for them gains by being served beside; who posts four loses, unless they are small.
+    /// What a doorbell takes away that found nothing outstanding. A poster of six requests at a time, which
+    /// waits for them, gains by being served beside; one of four loses, unless they are small.
     const WAITED: u8 = 4;
     /// What a doorbell counts that is served at once and finds requests outstanding.
     const OUTSTANDING: u8 = 2;

@@ -394,6 +394,11 @@ impl Qp {
         self.last_replied.ahead(Overtaking::Loses, in_flight)
     }
 
+    /// Returns true if its last requests were those of a stream.
+    pub(crate) fn is_stream(&self) -> bool {
+        self.stream.is_one(&self.fixed.send_cq.poster)
+    }
+
     /// Returns what the queue pairs of its device share.
     #[inline]
     pub(crate) fn shared(&self) -> &Shared {

@@ -2,8 +2,9 @@
 
 //! Runs the send half of a queue pair.
 //!
-//! The requester runs in the context that has work for it: a doorbell, a response, a timeout. Who goes on
-//! when that may not, or had better not, is decided in [`crate::wake`] and [`crate::policy`].
+//! The requester runs in the context that has work for it: a doorbell, a response, a timeout.
+//! [`crate::wake`] decides which context goes on where that one may not, and [`crate::policy`] where it
+//! should not.
 
 use kernel::cpu::CpuId;
 use kernel::prelude::*;
@@ -50,7 +51,10 @@ pub(crate) fn doorbell(qp: ArcBorrow<'_, Qp>) -> Result {
 fn serve_doorbell(qp: ArcBorrow<'_, Qp>) {
     let service = qp.fixed.service;
     let has_polled = || qp.fixed.send_cq.is_empty();
-    let ring = || qp.stream.ring(service.is_answered(), has_polled);
+    let ring = || {
+        let poster = &qp.fixed.send_cq.poster;
+        qp.stream.ring(poster, service.is_answered(), has_polled)
+    };
     let is_stream = service.has_streams() && ring() == Serve::Beside;
     // A stream's small messages would gain nothing: a work item sends them where it did before, mostly.
     let other = || match is_stream {
@@ -116,7 +120,7 @@ fn leave_to(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
 /// before. Any context.
 pub(crate) fn run_later(qp: ArcBorrow<'_, Qp>) {
     let needs_order = qp.fixed.service.needs_order();
-    match wake::place(qp.last_sent.cpu(), needs_order, || qp.stream.is_one()) {
+    match wake::place(qp.last_sent.cpu(), needs_order, || qp.is_stream()) {
         Some(cpu) if !needs_order => kick::run_on(qp, cpu),
         cpu => kick::run_at_leisure(qp, cpu),
     }
@@ -205,6 +209,9 @@ pub(crate) fn run_at(
         let run = gate.closed();
         let run = run.unwrap_or_else(|| send(&qp, &mut half, &mut deferred, now));
         half.is_handed_over |= wake::is_handed_over(&run, needs_order);
+        if half.send.queue.is_drained() {
+            qp.stream.note_idle(&qp.fixed.send_cq.poster);
+        }
         (run, next_timeout(&half), half.waiting.is_any())
     };
     tell(qp, &qp.fixed.send_cq, deferred);

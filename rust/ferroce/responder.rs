@@ -49,7 +49,7 @@ pub(crate) fn handle_request(
         }
         let incoming = datagram.incoming(packet);
         half.stats.count_received(incoming.packet.payload_len());
-        qp.stream.hear();
+        qp.fixed.send_cq.poster.hear();
         if half.waiting.holds_packets() {
             half.waiting.hold(datagram, qp.owner(), stats);
             return;

@@ -9,22 +9,57 @@
 //! [`Depth`] tells.
 
 use kernel::cpu::CpuId;
-use kernel::sync::atomic::Atomic;
+use kernel::sync::atomic::{Atomic, Relaxed};
 use rdma::sync::Marked;
 use rdma::work::another_cpu;
 
 use crate::policy::{Depth, Placement, Serve, StreamHints, BATCH};
 
-/// Tells how doorbells are to be served, and where to send if that is beside the poster.
+/// What is known of one that posts, to all queue pairs whose requests complete in one completion queue.
 ///
-/// All of it is a guess, from which nothing but speed depends: nothing here is ordered or exact.
-pub(crate) struct Stream {
+/// A process that posts to several queue pairs by turns would seem to wait for each: when it comes back to
+/// one, what it has posted there is complete.
+///
+/// All of it is a guess, from which nothing but speed depends: nothing here is ordered. But queue pairs must
+/// be counted exactly, or the poster would never be taken to wait again.
+pub(crate) struct Poster {
     /// The bits of a [`Depth`].
     depth: Atomic<u32>,
-    /// All requests are complete that were posted before the last doorbell.
-    is_idle: Atomic<bool>,
+    /// How many queue pairs have requests that were not complete when they were last looked at.
+    busy: Atomic<u32>,
     /// Something came since the last doorbell that may have been waited for.
     heard: Atomic<bool>,
+}
+
+impl Poster {
+    pub(crate) const fn new() -> Self {
+        Self {
+            depth: Atomic::new(Depth::new().to_bits()),
+            busy: Atomic::new(0),
+            heard: Atomic::new(true),
+        }
+    }
+
+    /// Notes that there was a completion, or a request of the peer.
+    #[inline]
+    pub(crate) fn hear(&self) {
+        if !self.heard.read_once() {
+            self.heard.write_once(true);
+        }
+    }
+
+    fn depth(&self) -> Depth {
+        Depth::from_bits(self.depth.read_once())
+    }
+}
+
+/// Tells how doorbells of a queue pair are to be served, and where to send if that is beside the poster.
+///
+/// As for [`Poster`].
+pub(crate) struct Stream {
+    /// All requests are complete that were posted before the last doorbell: if not, the queue pair is one of
+    /// those that [`Poster::busy`] counts.
+    is_idle: Atomic<bool>,
     /// The CPU of the last doorbell.
     posted_on: Atomic<u32>,
     /// The scheduler had the work item run there, too: it has no idle CPU.
@@ -36,56 +71,55 @@ pub(crate) struct Stream {
 impl Stream {
     pub(crate) const fn new() -> Self {
         Self {
-            depth: Atomic::new(Depth::new().to_bits()),
             is_idle: Atomic::new(true),
-            heard: Atomic::new(true),
             posted_on: Atomic::new(u32::MAX),
             is_crowded: Atomic::new(false),
             behind: Atomic::new(0),
         }
     }
 
-    /// All requests that were posted are complete.
+    /// Notes that all requests are complete that were posted. A doorbell that rings after its requests were
+    /// served makes the queue pair busy for nothing, so this is called after each run, too.
     #[inline]
-    pub(crate) fn note_idle(&self) {
-        if !self.is_idle.read_once() {
-            self.is_idle.write_once(true);
+    pub(crate) fn note_idle(&self, poster: &Poster) {
+        if !self.is_idle.read_once() && !self.is_idle.xchg(true, Relaxed) {
+            poster.busy.fetch_sub(1, Relaxed);
         }
     }
 
-    /// There was a completion, or a request of the peer.
+    /// Makes the queue pair busy. Returns true if none was.
     #[inline]
-    pub(crate) fn hear(&self) {
-        if !self.heard.read_once() {
-            self.heard.write_once(true);
-        }
+    fn begin(&self, poster: &Poster) -> bool {
+        let was_idle = self.is_idle.read_once() && self.is_idle.xchg(false, Relaxed);
+        was_idle && poster.busy.fetch_add(1, Relaxed) == 0
     }
 
-    fn depth(&self) -> Depth {
-        Depth::from_bits(self.depth.read_once())
-    }
-
-    /// A doorbell rang. Returns how it is to be served.
+    /// Counts a doorbell. Returns how it is to be served.
     ///
     /// `is_answered` says whether requests are complete when the peer has answered: what is complete as
     /// soon as it is sent needs no probe, and its poster may count on that. `has_polled` says whether
     /// the owner has seen all completions.
     #[inline]
-    pub(crate) fn ring(&self, is_answered: bool, has_polled: impl FnOnce() -> bool) -> Serve {
-        // Who waits sees what it waits for. A request without a completion is not waited for.
-        let was_idle = take(&self.is_idle) & take(&self.heard) && has_polled();
+    pub(crate) fn ring(
+        &self,
+        poster: &Poster,
+        is_answered: bool,
+        has_polled: impl FnOnce() -> bool,
+    ) -> Serve {
+        // One that waits sees what it waits for. A request without a completion is not waited for.
+        let was_idle = self.begin(poster) & take(&poster.heard) && has_polled();
         let may_probe = || is_answered && another_cpu(CpuId::current()).is_some();
-        let (depth, serve) = self.depth().ring(was_idle, may_probe);
-        self.depth.write_once(depth.to_bits());
+        let (depth, serve) = poster.depth().ring(was_idle, may_probe);
+        poster.depth.write_once(depth.to_bits());
         if serve == Serve::Here && self.is_crowded.read_once() {
             self.is_crowded.write_once(false);
         }
         serve
     }
 
-    /// Whether the last doorbells were those of a stream.
-    pub(crate) fn is_one(&self) -> bool {
-        self.depth().is_stream()
+    /// Returns true if the last doorbells were those of a stream.
+    pub(crate) fn is_one(&self, poster: &Poster) -> bool {
+        poster.depth().is_stream()
     }
 
     /// Returns where to send what is posted on this CPU.

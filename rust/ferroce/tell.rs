@@ -25,7 +25,7 @@ pub(crate) fn tell(qp: ArcBorrow<'_, Qp>, cq: &Arc<Cq>, deferred: Deferred) {
         srq.tell();
     }
     if deferred.completed {
-        qp.stream.hear();
+        qp.fixed.send_cq.poster.hear();
     }
     Cq::tell(cq, deferred.notice);
     match qp.fixed.owner {

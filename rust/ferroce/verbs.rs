@@ -21,6 +21,7 @@ use kernel::sync::Arc;
 use rdma::ah::{AhAttr, AhInfo};
 use rdma::device::attr::{DeviceAttr, PortAttr, PortImmutable};
 use rdma::device::Device as IbDevice;
+use rdma::driver::Driver;
 use rdma::net::NetDevice;
 use rdma::object::{
     Ah as IbAh, Cq as IbCq, Mr as IbMr, Mw as IbMw, Pd as IbPd, Qp as IbQp, Srq as IbSrq,
@@ -52,8 +53,7 @@ pub(crate) struct Verbs;
 /// `RDMA_DRIVER_RXE`: the provider whose ABI we speak.
 const RDMA_DRIVER_RXE: u32 = 14;
 
-#[vtable]
-impl Operations for Verbs {
+impl Driver for Verbs {
     type Device = Attached;
     type Ucontext = OpenContext;
     type Pd = PdId;
@@ -63,6 +63,10 @@ impl Operations for Verbs {
     type Ah = ah::Handle;
     type Mr = mr::Handle;
     type Mw = mw::Handle;
+}
+
+#[vtable]
+impl Operations for Verbs {
     type Counter = counter::Handle;
 
     const DRIVER_ID: u32 = RDMA_DRIVER_RXE;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who does what is left: the decisions by which no work is ever left without somebody who does it.
+//! Decides which context does what is left, so that no work is ever lost.
 //!
-//! They are functions of what was read under a lock, or from a flag, and do nothing: who calls them does
+//! These are functions of what was read under a lock, or from a flag. They do nothing: their callers do
 //! what they say. `C` is a CPU. On a host the crate `wake` goes through all orders in which the calls
 //! may happen, with these very functions in them.
 
@@ -41,7 +41,7 @@ pub(crate) enum Came {
     Behind,
 }
 
-/// Who sends what may be sent now.
+/// The context that sends what may be sent now.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum SendBy<C> {
     /// The context that asks.
@@ -52,7 +52,7 @@ pub(crate) enum SendBy<C> {
     Softirq(C),
     /// Another context beside the one that asks, see the policy.
     Beside,
-    /// Somebody who does so anyway.
+    /// None: another context does so anyway.
     Nobody,
 }
 
@@ -60,7 +60,7 @@ pub(crate) enum SendBy<C> {
 /// and `may_be_ahead` with what it has sent.
 ///
 /// What is left to it is done by a work item there. A CPU that is offline runs none: what was in its
-/// queues is in another one's by then, and whoever was asked in its place would ask it again.
+/// queues is in another one's by then, and the CPU that was asked in its place would ask it again.
 #[inline]
 pub(crate) fn ahead<C: Copy + PartialEq>(
     last: Option<C>,
@@ -71,14 +71,14 @@ pub(crate) fn ahead<C: Copy + PartialEq>(
     last.filter(|cpu| *cpu != here && may_be_ahead() && is_online(*cpu))
 }
 
-/// The CPU that is to send while a backlog is open, if that is another one than `here`: who received the
-/// packets, `from`.
+/// Returns the CPU that sends while a backlog is open: that which received the packets, `from`, if it is
+/// another one than `here`.
 #[inline]
 pub(crate) fn origin<C: Copy + PartialEq>(from: Option<C>, here: C) -> Option<C> {
     from.filter(|from| *from != here)
 }
 
-/// Who sends what a doorbell is about. `other` is the CPU that had better.
+/// Returns the context that sends what was posted, after a doorbell. `other` is the CPU that should.
 #[inline]
 pub(crate) fn after_doorbell<C>(
     origin: Option<C>,
@@ -100,7 +100,7 @@ pub(crate) struct SendGate<C> {
     pub(crate) is_handed_over: bool,
     /// What is to be sent waits for memory.
     pub(crate) stops_sending: bool,
-    /// Who asks leaves it to another CPU, and sees to that.
+    /// The caller leaves it to another CPU, and sees to that.
     pub(crate) is_left: bool,
     /// The CPU whose packets would be overtaken.
     pub(crate) ahead: Option<C>,
@@ -126,9 +126,10 @@ pub(crate) fn is_handed_over<C>(run: &Run<C>, needs_order: bool) -> bool {
     needs_order && matches!(run, Run::More)
 }
 
-/// Who sends what a response allows to be sent, after `run`; `origin` is the CPU to which that left it.
+/// Returns the context that sends what a response allows to be sent, after `run`; `origin` is the CPU to
+/// which that left it.
 ///
-/// Who handles packets that were put aside has `origin` send for those alone, so that this cannot be
+/// A CPU that handles packets that were put aside has `origin` send for those alone, so this cannot be
 /// left to it for any other.
 #[inline]
 pub(crate) fn after_response<C>(
@@ -204,7 +205,7 @@ pub(crate) fn place<C>(
 pub(crate) enum Put<C> {
     /// It waits behind others, of which a work item knows.
     Behind,
-    /// There is no room for it: who brings it handles the oldest.
+    /// There is no room for it: the CPU that brings it handles the oldest.
     Full,
     /// It opens the backlog for that CPU, which has to be told.
     First(C),
@@ -228,7 +229,7 @@ pub(crate) fn put<C>(
     }
 }
 
-/// Who goes on with a backlog.
+/// The work item that goes on with a backlog.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Further {
     /// It is closed: the next packet has somebody told.
@@ -239,7 +240,7 @@ pub(crate) enum Further {
     Left,
 }
 
-/// Who does, after a run that has left `more` in it or not.
+/// Returns that, after a run that has left `more` in it or not.
 #[inline]
 pub(crate) fn further(more: bool, gives_way: impl FnOnce() -> bool) -> Further {
     match more {

@@ -4,8 +4,9 @@
 
 /// The types of a driver's values.
 ///
-/// Each object of the core is followed by such a value, and is generic over this. A driver names them
-/// where it implements [`Operations`](crate::ops::Operations), which gives it this, too.
+/// Each object of the core is followed by such a value, and is generic over this. Values are moved when
+/// they are created, so what has to stay in place goes into an [`Arc`](kernel::sync::Arc). They are dropped
+/// when the object is destroyed, where they may sleep.
 pub trait Driver: Sized + 'static {
     /// Of a device.
     type Device: Send + Sync;

@@ -234,30 +234,8 @@ pub enum Notify {
 }
 
 /// The verbs of a driver.
-///
-/// Its types are the values that the driver has behind each object. They are moved when they are
-/// created, so what has to stay in place goes into an [`Arc`](kernel::sync::Arc). They are dropped
-/// when the object is destroyed, where they may sleep.
 #[vtable]
-pub trait Operations: Sized + 'static {
-    /// The driver's value of a device.
-    type Device: Send + Sync;
-    /// The driver's value of a process's context.
-    type Ucontext: Send + Sync;
-    /// The driver's value of a protection domain.
-    type Pd: Send + Sync;
-    /// The driver's value of a completion queue.
-    type Cq: Send + Sync;
-    /// The driver's value of a queue pair.
-    type Qp: Send + Sync;
-    /// The driver's value of a memory window.
-    type Mw: Send + Sync;
-    /// The driver's value of a shared receive queue.
-    type Srq: Send + Sync;
-    /// The driver's value of an address handle.
-    type Ah: Send + Sync;
-    /// The driver's value of a memory region.
-    type Mr: Send + Sync;
+pub trait Operations: Driver {
     /// The driver's value of a counter of queue pairs.
     type Counter: Send + Sync;
 
@@ -596,17 +574,4 @@ pub trait Operations: Sized + 'static {
         let _ = (srq, details);
         Ok(())
     }
-}
-
-// The objects of a driver are of the types that its verbs name.
-impl<T: Operations> Driver for T {
-    type Device = T::Device;
-    type Ucontext = T::Ucontext;
-    type Pd = T::Pd;
-    type Cq = T::Cq;
-    type Qp = T::Qp;
-    type Mw = T::Mw;
-    type Srq = T::Srq;
-    type Ah = T::Ah;
-    type Mr = T::Mr;
 }

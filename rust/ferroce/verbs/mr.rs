@@ -98,12 +98,7 @@ pub(super) fn register(pd: &IbPd<Verbs>, init: MrInit) -> Result<NewMr<Handle>> 
     };
     let origin = Origin::Process(init);
     let range = (Iova(iova), init.length);
-    let mr = pd
-        .device()
-        .shared
-        .objects
-        .keys
-        .add_mr(**pd, rights, range, pages)?;
+    let mr = pd.device().keys().add_mr(**pd, rights, range, pages)?;
     Ok(new_region(mr, origin))
 }
 
@@ -121,12 +116,7 @@ pub(super) fn register_dmabuf(pd: &IbPd<Verbs>, init: &DmaBufInit) -> Result<New
     let buf = DmaBuf::map(init.fd, init.offset, init.length, rights.may_change())?;
     let pages = Backing::DmaBuf(buf);
     let range = (Iova(init.iova), init.length);
-    let mr = pd
-        .device()
-        .shared
-        .objects
-        .keys
-        .add_mr(**pd, rights, range, pages)?;
+    let mr = pd.device().keys().add_mr(**pd, rights, range, pages)?;
     Ok(new_region(mr, Origin::DmaBuf(*init)))
 }
 
@@ -162,12 +152,7 @@ fn new_region(mr: Arc<Mr>, origin: Origin) -> NewMr<Handle> {
 /// Those of [`Rights::of_kernel`]; `EBUSY` if all keys are in use, `ENOMEM`.
 pub(super) fn register_kernel(pd: &IbPd<Verbs>, access: u32) -> Result<NewMr<Handle>> {
     let rights = Rights::of_kernel(access)?;
-    let mr = pd
-        .device()
-        .shared
-        .objects
-        .keys
-        .add_kernel_mr(**pd, rights)?;
+    let mr = pd.device().keys().add_kernel_mr(**pd, rights)?;
     Ok(new_region(mr, Origin::Kernel))
 }
 
@@ -180,12 +165,7 @@ pub(super) fn alloc(pd: &IbPd<Verbs>, max_pages: u32) -> Result<NewMr<Handle>> {
     if max_pages == 0 || max_pages > MAX_FAST_PAGES {
         return Err(EINVAL);
     }
-    let mr = pd
-        .device()
-        .shared
-        .objects
-        .keys
-        .add_fast_mr(**pd, max_pages)?;
+    let mr = pd.device().keys().add_fast_mr(**pd, max_pages)?;
     let rkey = mr.key();
     Ok(NewMr {
         data: Handle::Fast(mr),
@@ -208,7 +188,7 @@ pub(super) fn lay_out(mr: &IbMr<Verbs>, list: &mut SgPages<'_>) -> Result {
 
 /// Makes a region's key invalid, waits until nothing copies from or to it, and unpins its memory.
 pub(super) fn deregister(mr: &IbMr<Verbs>) {
-    let keys = &mr.device().shared.objects.keys;
+    let keys = mr.device().keys();
     match &**mr {
         Handle::Region(mr, _) => keys.remove_mr(mr),
         Handle::Fast(mr) => keys.remove_fast_mr(mr),

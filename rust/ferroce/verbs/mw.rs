@@ -19,7 +19,7 @@ pub(crate) struct Handle(Arc<Mw>);
 ///
 /// `EBUSY` if all keys are in use, `ENOMEM`.
 pub(super) fn alloc(pd: &IbPd<Verbs>, kind: MwKind) -> Result<NewMw<Handle>> {
-    let mw = pd.device().shared.objects.keys.add_mw(**pd, kind)?;
+    let mw = pd.device().keys().add_mw(**pd, kind)?;
     Ok(NewMw {
         rkey: mw.key(),
         data: Handle(mw),
@@ -28,5 +28,5 @@ pub(super) fn alloc(pd: &IbPd<Verbs>, kind: MwKind) -> Result<NewMw<Handle>> {
 
 /// Takes a memory window away.
 pub(super) fn dealloc(mw: &IbMw<Verbs>) {
-    mw.device().shared.objects.keys.remove_mw(&mw.0);
+    mw.device().keys().remove_mw(&mw.0);
 }

@@ -59,6 +59,18 @@ pub(crate) struct Handle {
     posts: Option<Pin<KBox<Posts>>>,
     _timer: TimerGuard<Qp>,
     _credit: CreditGuard,
+    // Last: no doorbell, and no timer, makes it busy any more.
+    _end: End,
+}
+
+/// A queue pair whose poster need not count it any more when this is dropped.
+struct End(Arc<Qp>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let poster = &self.0.fixed.send_cq.poster;
+        self.0.stream.note_idle(poster);
+    }
 }
 
 /// The kernel's ends of the queues.
@@ -198,6 +210,7 @@ pub(super) fn create(
     place.publish(qp.clone())?;
     Ok(NewQp {
         data: Handle {
+            _end: End(qp.clone()),
             qp,
             posts,
             _timer: timer,
@@ -541,6 +554,7 @@ impl Handle {
             (State::Rtr, State::Rts) => {
                 // Posting before was refused, though the provider left it in the ring.
                 half.send.queue.reset();
+                qp.stream.note_idle(&qp.fixed.send_cq.poster);
                 half.service.start(&new.attributes, bundle);
             }
             (State::Sqd | State::Sqe, State::Rts) => half.service.resume(),
@@ -563,6 +577,7 @@ impl Handle {
                 service.reset(host);
             });
             half.send.queue.reset();
+            qp.stream.note_idle(&qp.fixed.send_cq.poster);
             half.route = None;
             if let Some(vectors) = &mut half.send.vectors {
                 vectors.forget();

@@ -52,7 +52,7 @@ pub(crate) const POLICY: Rules = Rules {
     serve: None,
     steers: true,
     bonds: true,
-    joins_qps: false,
+    joins_qps: true,
 };
 
 /// What came of a workload.
