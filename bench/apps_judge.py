@@ -6,7 +6,7 @@ import statistics
 
 from apps_cases import APPS, TARGETS
 from figures import make_targets, number, ratio, spread
-from judge import DRIVERS, FAULTS, faults
+from judge import DRIVERS, faults, faults_said
 
 HEAD = ["", "", "ferroce", "rdma_rxe", "ratio", "spread", ""]
 GROUP_HEAD = ["", "number", "geometric mean", "worst", "", "failed: ferroce", "rdma_rxe"]
@@ -78,13 +78,7 @@ def value_cell(side):
 
 def remarks(row):
     """What packets did that they should not."""
-    said = []
-    for driver in DRIVERS:
-        several = [f"{name} {row[driver]['counters'][name]}" for name in FAULTS
-                   if row[driver]["counters"].get(name)]
-        if several:
-            said.append(f"{driver}: {', '.join(several)}")
-    return "; ".join(said)
+    return "; ".join(said for driver in DRIVERS for said in faults_said(row, driver))
 
 
 def spread_cell(row):

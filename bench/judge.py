@@ -217,6 +217,13 @@ def rate(value):
     return f"{value:#.3g}".rstrip(".") if value < 999.5 else f"{value:.0f}"
 
 
+def faults_said(row, driver):
+    """What packets did that they should not, as one remark, or none."""
+    several = [f"{name} {row[driver]['counters'][name]}" for name in FAULTS
+               if row[driver]["counters"].get(name)]
+    return [f"{driver}: {', '.join(several)}"] if several else []
+
+
 def remarks(row):
     """What was lost, and what packets did that they should not."""
     said = []
@@ -225,10 +232,7 @@ def remarks(row):
             said.append(f"{driver} lost {row[driver]['lost']:.1%}")
         if row[driver].get("overtaken"):
             said.append(f"{driver}: {row[driver]['overtaken']} overtaken")
-        several = [f"{name} {row[driver]['counters'][name]}" for name in FAULTS
-                   if row[driver]["counters"].get(name)]
-        if several:
-            said.append(f"{driver}: {', '.join(several)}")
+        said += faults_said(row, driver)
     return "; ".join(said)
 
 

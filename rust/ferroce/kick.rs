@@ -11,7 +11,6 @@
 
 use kernel::cpu::CpuId;
 use kernel::sync::{Arc, ArcBorrow};
-use rdma::sync::BhDisabled;
 use rdma::timer::now_ns;
 use rdma::work::Queue;
 
@@ -31,10 +30,9 @@ pub(crate) fn send_soon(qp: ArcBorrow<'_, Qp>) {
 }
 
 /// Has a softirq send what the responder owes: on `cpu`, or else on this CPU, after the packets at hand.
+/// For this CPU, bottom halves are disabled.
 pub(crate) fn reply(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>) {
     let queue = &qp.shared().queues.softirq;
-    // So that on this CPU it runs as soon as it is queued, in process context, too.
-    let _bh = BhDisabled::new();
     let _ = match cpu {
         Some(cpu) => queue.enqueue_on::<Arc<Qp>, { work::REPLY }>(cpu, qp.into()),
         None => queue.enqueue::<Arc<Qp>, { work::REPLY }>(qp.into()),
@@ -84,7 +82,8 @@ pub(crate) fn run_at_leisure(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>) {
     };
 }
 
-/// Has the requester sent for at `placement`. Returns false if that is here and now.
+/// Has process context, or the timer, send what the requester may send, as `placement` says. Returns false
+/// if that is here and now.
 pub(crate) fn run_at(qp: ArcBorrow<'_, Qp>, placement: Placement<CpuId>) -> bool {
     match placement {
         Placement::Here => return false,

@@ -209,10 +209,7 @@ impl Source for Datagrams<'_, '_> {
     #[inline]
     fn next(&mut self) -> Next<'_, Payload> {
         match self.sender.poll_transmit(self.mtu, self.host) {
-            None => {
-                self.is_at_end = true;
-                Next::Nothing
-            }
+            None => Next::Nothing,
             Some(datagram) if Arc::ptr_eq(datagram.address, self.address) => {
                 Next::Packet(datagram.transmit)
             }
@@ -221,6 +218,7 @@ impl Source for Datagrams<'_, '_> {
     }
 
     fn end(&mut self) -> Run {
+        self.is_at_end = true;
         Run::Idle
     }
 

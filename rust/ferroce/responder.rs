@@ -96,7 +96,7 @@ fn reply_to_request(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) -> Ru
 /// Has what is owed sent after the packets at hand, by the CPU that received them; or the one that
 /// has sent what was owed before, as long as that is on its way.
 pub(crate) fn reply_later(qp: ArcBorrow<'_, Qp>) {
-    // So that it is this CPU still when the item is queued.
+    // So that it is this CPU still when the item is queued, and runs there as soon as that is done.
     let _bh = BhDisabled::new();
     kick::reply(qp, qp.backlog.origin().or_else(|| qp.replies_ahead()));
 }
