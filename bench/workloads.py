@@ -49,6 +49,8 @@ class Workload:
     poll: str = "full"
     # Who only receives: polls, or waits for events.
     recv_event: int = 0
+    # Who polls has asked for an event before, once.
+    armed: int = 0
     # Up to so many bytes are inline.
     inline: int = 0
     srq: int = 0
@@ -240,6 +242,9 @@ KNOWN = {
     "write 4 KiB, the first 300": Workload(size=(4096, 4096), depth=128, burst=300, fresh=1),
     "send 64 KiB, a window of 16, events": Workload(op=("send",), size=(65536, 65536), poll="event",
                                                     recv_event=1),
+    "write 380 kB, 2 QPs, polled, armed once": Workload(size=(380197, 380197), qps=2, armed=1),
+    "send 32 KiB, 2 QPs by turns, one device": Workload(op=("send",), size=(32768, 32768), qps=2, depth=1,
+                                                        loopback=1),
     **dict(bursts()),
 }
 # Those that stand for the others.

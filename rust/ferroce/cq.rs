@@ -9,6 +9,7 @@ use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 use rdma::ring::SharedRing;
 use rdma::sched::pause;
 use rdma::sync::{IrqSpinLock, Marked};
+use rdma::time::Ticks;
 use rdma::upcall::CqUpcall;
 use roce::abi::{self, Arrival, KernelCompletion};
 use roce::completion::Completion;
@@ -18,6 +19,10 @@ use crate::port::PORT;
 use crate::queue::{Move, PIECE};
 use crate::queues::Queues;
 use crate::stream::Poster;
+
+/// How long completions may come without their owner's asking to be told of them, until it is taken for one
+/// that polls, though it has asked before.
+const AWAKE_MS: u32 = 20;
 
 /// When the owner wants to be told of the next completion.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,7 +91,7 @@ pub(crate) struct Cq {
     resizing: Mutex<()>,
     upcall: CqUpcall,
     owner: Owner,
-    /// Its owner has asked to be told of completions: it sleeps until there are some.
+    /// Its owner asks to be told of completions: it sleeps until there are some.
     has_sleeper: Atomic<bool>,
     /// What is known of the one that posts what completes here.
     pub(crate) poster: Poster,
@@ -106,6 +111,8 @@ struct Ring {
     /// The next slot to fill; ours alone, whatever the shared index says.
     producer: u32,
     armed: Armed,
+    /// When the owner has asked to be told, or was told, for the last time.
+    awake_since: Ticks,
     overflowed: bool,
     telling: Telling,
 }
@@ -135,6 +142,7 @@ impl Cq {
             shared,
             producer: 0,
             armed: Armed::No,
+            awake_since: Ticks::now(),
             overflowed: false,
             telling: Telling::default(),
         };
@@ -169,6 +177,9 @@ impl Cq {
             if completed {
                 // Rules: CPL-18
                 ring.armed = Armed::No;
+                ring.awake_since = Ticks::now();
+            } else if self.has_sleeper() && ring.is_polled() {
+                self.has_sleeper.write_once(false);
             }
             Notice {
                 completed,
@@ -193,11 +204,12 @@ impl Cq {
         self.has_sleeper.write_once(true);
         let mut ring = self.ring.lock();
         ring.armed = ring.armed.max(armed);
+        ring.awake_since = Ticks::now();
         ring.shared.consumer() != ring.producer
     }
 
-    /// Whether the owner sleeps until there are completions, or has done so: it does not poll all the
-    /// time.
+    /// Returns true if the owner sleeps until there are completions, or has done so lately: it does not poll
+    /// all the time.
     #[inline]
     pub(crate) fn has_sleeper(&self) -> bool {
         self.has_sleeper.read_once()
@@ -366,6 +378,11 @@ impl Ring {
         self.producer = next;
         self.shared.set_producer(next);
         true
+    }
+
+    /// Returns true if the owner has stopped asking to be told, though completions come.
+    fn is_polled(&self) -> bool {
+        self.armed == Armed::No && self.awake_since.is_past(AWAKE_MS)
     }
 
     // Rules: CPL-16

@@ -12,7 +12,6 @@
 use kernel::cpu::CpuId;
 use kernel::sync::{Arc, ArcBorrow};
 use rdma::timer::now_ns;
-use rdma::work::Queue;
 
 use crate::policy::Placement;
 use crate::qp::{work, Qp};
@@ -54,21 +53,33 @@ pub(crate) fn handle_responses_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
 /// Has process context go on with all that was left to it, on `cpu`.
 pub(crate) fn run_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     let queues = &qp.shared().queues;
-    let queue: &Queue = match qp.takes_turns() {
-        true => &queues.bound,
-        false => &queues.bound_high,
-    };
-    let _ = queue.enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into());
+    if qp.takes_turns() {
+        let _ = queues
+            .bound
+            .enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into());
+        return;
+    }
+    let high = &queues.bound_high;
+    if high
+        .enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into())
+        .is_ok()
+    {
+        queues.nudge(cpu);
+    }
 }
 
-/// Likewise, on a CPU that the scheduler chooses.
+/// Likewise, on a CPU that the scheduler chooses: where no CPU is idle, that may be the one that has sent last.
 pub(crate) fn run_anywhere(qp: ArcBorrow<'_, Qp>) {
     let queues = &qp.shared().queues;
-    let queue: &Queue = match qp.takes_turns() {
-        true => &queues.unbound,
-        false => &queues.unbound_high,
-    };
-    let _ = queue.enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
+    if qp.takes_turns() {
+        let _ = queues.unbound.enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
+        return;
+    }
+    let high = &queues.unbound_high;
+    let is_queued = high.enqueue::<Arc<Qp>, { work::RUN }>(qp.into()).is_ok();
+    if let Some(cpu) = qp.last_sent.cpu().filter(|_| is_queued) {
+        queues.nudge(cpu);
+    }
 }
 
 /// Likewise, at the priority of all others, as what is left of a long run; on `cpu`, if that is said.

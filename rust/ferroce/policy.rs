@@ -71,6 +71,9 @@ const RECENT_NS: u64 = 1_000_000;
 /// virtual machine stands still for a while where others want the CPU that it runs on, too.
 pub(crate) const SLOW_NS: u64 = 10_000_000;
 
+/// How long a CPU that has sent what is not acknowledged is waited for.
+const HELD_NS: u64 = 1_000_000_000;
+
 /// Returns true if a CPU that has sent much at `at` is one that goes on sending.
 pub(crate) fn is_sending(at: u64, now: u64) -> bool {
     now.saturating_sub(at) < RECENT_NS
@@ -103,8 +106,12 @@ pub(crate) enum Overtaking {
     /// The message is lost, or the request that they belong to: its refusal arrives before the responses in
     /// front of it.
     Loses,
-    /// The peer asks for them once more.
-    Costs,
+    /// The peer asks for them once more, and says what it has received.
+    Costs {
+        /// The CPU that sends hands the frames over to a receiver in this machine, maybe, and not to a
+        /// queue of a card.
+        is_local: bool,
+    },
 }
 
 /// When one half of a queue pair has sent last.
@@ -114,13 +121,16 @@ pub(crate) struct Sent {
     pub(crate) at: Stamp,
     /// When it was much.
     pub(crate) much_at: Stamp,
+    /// The peer has said that it has all of it.
+    pub(crate) is_acknowledged: bool,
 }
 
 impl Sent {
     /// Returns true if what another CPU sends may overtake that, of which `in_flight` frames were not
-    /// received yet. A train counts as received when its receiver begins with it, so much sent just now
-    /// counts as in flight for a time. Where overtaking costs little, there is an end to that: the frames
-    /// may be others than those that this half has sent, and the CPU may stand still.
+    /// received yet. A frame counts as received when its receiver begins with it, or with its train, so much
+    /// sent just now counts as in flight for a time. Where the peer says what it has, nothing that it
+    /// has is overtaken; and what a receiver in this machine may be at counts as in flight until then. But
+    /// there is an end to it, as the CPU may stand still.
     #[inline]
     pub(crate) fn may_be_overtaken(
         self,
@@ -130,12 +140,21 @@ impl Sent {
     ) -> bool {
         match overtaking {
             Overtaking::Loses => in_flight > 0 || self.much_at.is_within(now(), SLOW_NS),
-            Overtaking::Costs => {
+            Overtaking::Costs { .. } if self.is_acknowledged => false,
+            Overtaking::Costs { is_local: true } => self.at.is_within(now(), HELD_NS),
+            Overtaking::Costs { is_local: false } => {
                 let now = now();
                 self.much_at.is_within(now, RECENT_NS)
                     || (in_flight > 0 && self.at.is_within(now, SLOW_NS))
             }
         }
+    }
+
+    /// Returns true if it was much that a stream may overtake. Of little, its work item finds out: that
+    /// moves seldom.
+    #[inline]
+    pub(crate) fn is_much_ahead(self, now: impl FnOnce() -> u64) -> bool {
+        !self.is_acknowledged && self.much_at.is_within(now(), RECENT_NS)
     }
 }
 

@@ -369,22 +369,29 @@ impl Qp {
     pub(crate) fn requests_ahead(&self) -> Option<CpuId> {
         let overtaking = match self.fixed.service.needs_order() {
             true => Overtaking::Loses,
-            false => Overtaking::Costs,
+            false => Overtaking::Costs {
+                is_local: self.fixed.shared.is_local,
+            },
         };
-        self.sent_ahead(overtaking, self.fixed.credit.in_flight())
+        self.of_network(|| {
+            let in_flight = self.fixed.credit.in_flight();
+            self.last_sent.ahead(overtaking, in_flight)
+        })
     }
 
     /// Likewise, of a stream, whose work item moves seldom.
     #[inline]
     pub(crate) fn stream_ahead(&self) -> Option<CpuId> {
-        self.sent_ahead(Overtaking::Costs, 0)
+        self.of_network(|| self.last_sent.much_ahead())
     }
 
-    fn sent_ahead(&self, overtaking: Overtaking, in_flight: u32) -> Option<CpuId> {
-        if self.own_peer().is_some() {
-            return None; // Its packets enter no network.
+    /// Returns what `ahead` says, or nothing if its packets enter no network.
+    #[inline]
+    fn of_network(&self, ahead: impl FnOnce() -> Option<CpuId>) -> Option<CpuId> {
+        match self.own_peer() {
+            Some(_) => None,
+            None => ahead(),
         }
-        self.last_sent.ahead(overtaking, in_flight)
     }
 
     /// Likewise, of replies.

@@ -209,6 +209,8 @@ pub(crate) fn run_at(
         let run = gate.closed();
         let run = run.unwrap_or_else(|| send(&qp, &mut half, &mut deferred, now));
         half.is_handed_over |= wake::is_handed_over(&run, needs_order);
+        let is_acknowledged = half.service.is_acknowledged();
+        qp.last_sent.note_acknowledged(is_acknowledged);
         if half.send.queue.is_drained() {
             qp.stream.note_idle(&qp.fixed.send_cq.poster);
         }

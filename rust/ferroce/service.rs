@@ -129,6 +129,15 @@ impl SendService {
         }
     }
 
+    /// Returns true if the peer has said that it has all that was sent, which only a reliable one says.
+    #[inline]
+    pub(crate) fn is_acknowledged(&self) -> bool {
+        match self {
+            Self::Connected(Connection::Reliable, requester) => !requester.has_outstanding(),
+            Self::Connected(Connection::Unreliable, _) | Self::Datagram(_) => false,
+        }
+    }
+
     /// How many requests may be under way.
     pub(crate) fn room(&self) -> usize {
         match self {

@@ -76,6 +76,7 @@ pub(crate) struct LastSent {
     cpu: Atomic<u32>,
     at: Atomic<u32>,
     much_at: Atomic<u32>,
+    is_acknowledged: Atomic<bool>,
 }
 
 impl LastSent {
@@ -84,6 +85,7 @@ impl LastSent {
             cpu: Atomic::new(u32::MAX),
             at: Atomic::new(0),
             much_at: Atomic::new(0),
+            is_acknowledged: Atomic::new(true),
         }
     }
 
@@ -104,6 +106,14 @@ impl LastSent {
         self.much_at.write_once(Stamp::new(now).0);
     }
 
+    /// Notes whether the peer has said that it has all of it. Under the half's lock.
+    #[inline]
+    pub(crate) fn note_acknowledged(&self, all: bool) {
+        if self.is_acknowledged.read_once() != all {
+            self.is_acknowledged.write_once(all);
+        }
+    }
+
     /// Returns the CPU, if one has sent.
     pub(crate) fn cpu(&self) -> Option<CpuId> {
         CpuId::from_u32(self.cpu.read_once())
@@ -113,12 +123,23 @@ impl LastSent {
     /// are in flight.
     #[inline]
     pub(crate) fn ahead(&self, overtaking: Overtaking, in_flight: u32) -> Option<CpuId> {
+        self.ahead_if(|sent| sent.may_be_overtaken(overtaking, in_flight, now_ns))
+    }
+
+    /// Returns the CPU if it is another than this one, and has sent much that a stream may overtake.
+    #[inline]
+    pub(crate) fn much_ahead(&self) -> Option<CpuId> {
+        self.ahead_if(|sent| sent.is_much_ahead(now_ns))
+    }
+
+    #[inline]
+    fn ahead_if(&self, may_be_overtaken: impl FnOnce(Sent) -> bool) -> Option<CpuId> {
         let may_be_ahead = || {
-            let sent = Sent {
+            may_be_overtaken(Sent {
                 at: Stamp(self.at.read_once()),
                 much_at: Stamp(self.much_at.read_once()),
-            };
-            sent.may_be_overtaken(overtaking, in_flight, now_ns)
+                is_acknowledged: self.is_acknowledged.read_once(),
+            })
         };
         wake::ahead(self.cpu(), CpuId::current(), may_be_ahead, is_online)
     }

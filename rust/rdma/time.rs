@@ -2,6 +2,8 @@
 
 //! The clock, and sleeping by it.
 
+use core::ptr;
+
 use kernel::bindings;
 
 /// The time of the monotonic clock in nanoseconds, which timers go by. Any context.
@@ -11,6 +13,26 @@ pub fn now_ns() -> u64 {
     let now = unsafe { bindings::ktime_get() };
     // The monotonic clock starts at 0 and does not reach 2^63 in 292 years.
     now.unsigned_abs()
+}
+
+/// A time as coarse as the kernel's tick, which costs next to nothing to read.
+#[derive(Clone, Copy)]
+pub struct Ticks(usize);
+
+impl Ticks {
+    /// The time of now. Any context.
+    #[inline]
+    pub fn now() -> Self {
+        // SAFETY: The counter is always there, and a word, which is read at once.
+        Self(unsafe { ptr::read_volatile(&raw const bindings::jiffies) } as usize)
+    }
+
+    /// Returns true if more than `ms` milliseconds have passed since. Any context.
+    pub fn is_past(self, ms: u32) -> bool {
+        // SAFETY: Callable in any context.
+        let most = unsafe { bindings::__msecs_to_jiffies(ms) } as usize;
+        Self::now().0.wrapping_sub(self.0) > most
+    }
 }
 
 /// Sleeps for `ms` milliseconds at least. Process context.

@@ -356,6 +356,15 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
         }
     }
 
+    /// Returns true if packets were sent that the peer has not acknowledged.
+    #[inline]
+    pub fn has_outstanding(&self) -> bool {
+        match &self.phase {
+            Phase::Running(sequence) => sequence.outstanding() > 0,
+            Phase::Idle | Phase::Stopped(_) | Phase::Error => false,
+        }
+    }
+
     /// The PSN that the next new packet gets, for `sq_psn` of a query; `None` unless it runs.
     // Rules: PSN-18
     pub fn next_psn(&self) -> Option<Psn> {

@@ -954,11 +954,10 @@ impl Step<'_> {
     }
 
     fn requests_ahead(&mut self) -> Option<Cpu> {
-        let in_flight = self.state.in_flight() > 0;
         // Whether it is long ago is a guess, where nothing depends on it.
-        let may_be_ahead = match self.scenario.needs_order || self.scenario.is_recent {
-            true => in_flight,
-            false => in_flight && self.guess(),
+        let may_be_ahead = match self.scenario.needs_order {
+            true => self.state.in_flight() > 0,
+            false => self.state.under_way > 0 && (self.scenario.is_recent || self.guess()),
         };
         self.ahead(self.state.last_sent, || may_be_ahead)
     }

@@ -74,7 +74,7 @@ static struct {
 	uint32_t min, max;
 	unsigned int qps, depth, threads, list, burst, signal, inline_max, reads, processes;
 	unsigned int rest_us, ms;
-	unsigned int recv_event, srq, both, fresh;
+	unsigned int recv_event, armed, srq, both, fresh;
 	uint64_t seed;
 } load;
 
@@ -95,6 +95,7 @@ static const struct number {
 	{ "reads", &load.reads, 1, 255 },
 	{ "processes", &load.processes, 1, 2 },
 	{ "recv_event", &load.recv_event, 0, 1 },
+	{ "armed", &load.armed, 0, 1 },
 	{ "srq", &load.srq, 0, 1 },
 	{ "both", &load.both, 0, 1 },
 	{ "fresh", &load.fresh, 0, 1 },
@@ -1047,7 +1048,8 @@ static void *work(void *argument)
 	struct worker *worker = argument;
 
 	worker->progress_ns = now_ns();
-	arm(worker);
+	if (worker->sleeps || load.armed)
+		arm(worker);
 	if (worker->asks) {
 		if (load.burst)
 			ask_now_and_then(worker);

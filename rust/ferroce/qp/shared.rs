@@ -20,6 +20,8 @@ use crate::steering::Senders;
 #[pin_data]
 pub(crate) struct Shared {
     pub(crate) port: Port,
+    /// Who sends hands the frames to their receiver, as they enter no queue of a card.
+    pub(crate) is_local: bool,
     pub(crate) queues: Arc<Queues>,
     /// Which CPUs send much, of all devices.
     pub(crate) senders: Arc<Senders>,
@@ -56,9 +58,11 @@ impl Shared {
         senders: Arc<Senders>,
     ) -> Result<Arc<Self>> {
         let port = Port::new(netdev)?;
+        let is_local = netdev.vlan_lower().unwrap_or(netdev).is_queueless();
         let stats = Arc::new(Stats::new()?, GFP_KERNEL)?;
         let shared = try_pin_init!(Self {
             port,
+            is_local,
             queues,
             senders,
             stats,

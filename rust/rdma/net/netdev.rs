@@ -192,6 +192,13 @@ impl NetDevice {
         unsafe { bindings::netdev_is_registered(self.as_raw()) }
     }
 
+    /// Returns true if it has no queues: it hands each frame on as it is sent, like a device that exists in
+    /// software alone.
+    pub fn is_queueless(&self) -> bool {
+        // SAFETY: The netdev is valid.
+        unsafe { bindings::netdev_is_queueless(self.as_raw()) }
+    }
+
     /// The number of its VLAN, if it is one.
     pub fn vlan_id(&self) -> Option<u16> {
         // SAFETY: The netdev is valid.

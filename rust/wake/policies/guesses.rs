@@ -36,6 +36,7 @@ fn sent(at: u64, much_at: u64) -> Sent {
     Sent {
         at: Stamp::new(at),
         much_at: Stamp::new(much_at),
+        is_acknowledged: false,
     }
 }
 
@@ -52,16 +53,40 @@ fn where_overtaking_loses_what_is_in_flight_is_never_overtaken() {
 }
 
 #[test]
-fn where_overtaking_costs_little_the_bond_ends_in_time() {
+fn where_overtaking_costs_little_the_bond_ends_with_the_acknowledgement_or_in_time() {
     let now = 1_000_000 * MS;
+    let local = Overtaking::Costs { is_local: true };
+    let far = Overtaking::Costs { is_local: false };
     let recent = sent(now - 5 * MS, 0);
-    assert!(recent.may_be_overtaken(Overtaking::Costs, 1, || now));
-    assert!(!recent.may_be_overtaken(Overtaking::Costs, 0, || now));
-    let later = now + SLOW_NS;
-    assert!(!recent.may_be_overtaken(Overtaking::Costs, 1, || later));
+    assert!(recent.may_be_overtaken(local, 0, || now + 500 * MS));
+    assert!(!recent.may_be_overtaken(local, 1, || now + 1000 * MS));
+    assert!(recent.may_be_overtaken(far, 1, || now));
+    assert!(!recent.may_be_overtaken(far, 0, || now));
+    assert!(!recent.may_be_overtaken(far, 1, || now + SLOW_NS));
     let much = sent(0, now - MS / 2);
-    assert!(much.may_be_overtaken(Overtaking::Costs, 0, || now));
-    assert!(!much.may_be_overtaken(Overtaking::Costs, 0, || now + MS));
+    assert!(much.may_be_overtaken(far, 0, || now));
+    assert!(!much.may_be_overtaken(far, 0, || now + MS));
+    for known in [recent, much] {
+        let known = Sent {
+            is_acknowledged: true,
+            ..known
+        };
+        assert!(!known.may_be_overtaken(local, 1, || now));
+        assert!(!known.may_be_overtaken(far, 1, || now));
+    }
+}
+
+#[test]
+fn a_stream_waits_for_much_that_was_sent_just_now() {
+    let now = 1_000_000 * MS;
+    let much = sent(0, now - MS / 2);
+    assert!(much.is_much_ahead(|| now));
+    assert!(!much.is_much_ahead(|| now + MS));
+    let known = Sent {
+        is_acknowledged: true,
+        ..much
+    };
+    assert!(!known.is_much_ahead(|| now));
 }
 
 #[test]
@@ -69,7 +94,7 @@ fn stamps_go_on_past_32_bits() {
     // 73 minutes are 2^32 units: a stamp just before is recent just after.
     let turn = 1u64 << 42;
     let much = sent(0, turn - MS / 4);
-    assert!(much.may_be_overtaken(Overtaking::Costs, 0, || turn + MS / 4));
+    assert!(much.is_much_ahead(|| turn + MS / 4));
 }
 
 /// Packets of so many bytes that a run sends.

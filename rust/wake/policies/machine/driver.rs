@@ -8,8 +8,8 @@ use super::side::{Kind, Packet, Qp};
 use super::{Context, Event, Machine, Task};
 use crate::policies::machine::Poll;
 use crate::policy::{
-    is_backlog_run_over, is_sending, Budget, Overtaking, Placement, Serve, LARGE, MOST_ASIDE, MUCH,
-    SLOW_NS,
+    is_backlog_run_over, is_sending, Budget, Overtaking, Placement, Sent, Serve, LARGE, MOST_ASIDE,
+    MUCH, SLOW_NS,
 };
 use crate::wake::{self, Act, Further, Put, Run, SendBy, SendGate};
 
@@ -26,8 +26,8 @@ impl Machine {
         let ring = self.qps[known].stream.ring(has_polled, has_another_cpu);
         let is_stream = self.rules.serve.unwrap_or(ring) == Serve::Beside;
         let other = || match is_stream {
-            true => self.requests_ahead(qp, 0, cx),
-            false => self.requests_ahead(qp, self.qps[qp].in_flight, cx),
+            true => self.much_ahead(qp, cx),
+            false => self.requests_ahead(qp, cx),
         };
         let origin = self.qps[qp].backlog.origin(cx.cpu);
         let sender = wake::after_doorbell(origin, other, is_stream);
@@ -40,9 +40,29 @@ impl Machine {
         poster.map_or(qp, |poster| self.posters[poster].qps[0])
     }
 
-    fn requests_ahead(&self, qp: usize, in_flight: u32, cx: &Context) -> Option<usize> {
-        let last = &self.qps[qp].last_sent;
-        let ahead = last.ahead(Overtaking::Costs, in_flight, cx.cpu, cx.t);
+    fn requests_ahead(&self, qp: usize, cx: &Context) -> Option<usize> {
+        let is_local = self.costs.wire.is_none();
+        let in_flight = self.qps[qp].in_flight;
+        self.sent_ahead(qp, cx, |sent| {
+            sent.may_be_overtaken(Overtaking::Costs { is_local }, in_flight, || cx.t)
+        })
+    }
+
+    fn much_ahead(&self, qp: usize, cx: &Context) -> Option<usize> {
+        self.sent_ahead(qp, cx, |sent| sent.is_much_ahead(|| cx.t))
+    }
+
+    fn sent_ahead(
+        &self,
+        qp: usize,
+        cx: &Context,
+        may_be_overtaken: impl FnOnce(Sent) -> bool,
+    ) -> Option<usize> {
+        let state = &self.qps[qp];
+        let is_acknowledged = state.sent == state.acked;
+        let ahead = state
+            .last_sent
+            .ahead(cx.cpu, is_acknowledged, may_be_overtaken);
         ahead.filter(|_| self.rules.bonds)
     }
 
@@ -52,7 +72,9 @@ impl Machine {
             in_flight,
             ..
         } = &self.qps[qp];
-        let ahead = last_replied.ahead(Overtaking::Loses, *in_flight, cx.cpu, cx.t);
+        let ahead = last_replied.ahead(cx.cpu, false, |sent| {
+            sent.may_be_overtaken(Overtaking::Loses, *in_flight, || cx.t)
+        });
         ahead.filter(|_| self.rules.bonds)
     }
 
@@ -103,7 +125,7 @@ impl Machine {
         cx: &mut Context,
     ) -> Run<usize> {
         cx.t = cx.t.max(self.qps[qp].send_free) + self.costs.run;
-        let ahead = self.requests_ahead(qp, self.qps[qp].in_flight, cx);
+        let ahead = self.requests_ahead(qp, cx);
         if let Some(acked) = ack {
             self.retire(qp, acked, cx);
         }

@@ -6,9 +6,7 @@ use std::collections::VecDeque;
 use std::mem;
 
 use super::Load;
-use crate::policy::{
-    Arrivals, Depth, Overtaking, Placement, Sent, Serve, Stamp, StreamHints, BATCH,
-};
+use crate::policy::{Arrivals, Depth, Placement, Sent, Serve, Stamp, StreamHints, BATCH};
 use crate::wake;
 
 /// Of a queue pair's packets: the number of a request's, or up to where those are acknowledged.
@@ -95,19 +93,19 @@ impl LastSent {
         self.much_at = Stamp::new(now);
     }
 
+    /// Returns the CPU if it is another than `here`, and what it has sent may be overtaken.
     pub(crate) fn ahead(
         &self,
-        overtaking: Overtaking,
-        in_flight: u32,
         here: usize,
-        now: u64,
+        is_acknowledged: bool,
+        may_be_overtaken: impl FnOnce(Sent) -> bool,
     ) -> Option<usize> {
         let sent = Sent {
             at: self.at,
             much_at: self.much_at,
+            is_acknowledged,
         };
-        let may_be_ahead = || sent.may_be_overtaken(overtaking, in_flight, || now);
-        wake::ahead(self.cpu, here, may_be_ahead, |_| true)
+        wake::ahead(self.cpu, here, || may_be_overtaken(sent), |_| true)
     }
 }
 
