@@ -170,7 +170,7 @@ impl Cq {
         let written = if self.is_kernel() {
             ring.write(&abi::encode_kernel_completion(completion, PORT, arrival))
         } else {
-            ring.write(&abi::encode_completion(completion, PORT))
+            ring.write(&abi::encode_completion(completion, PORT, arrival))
         };
         let notice = if written {
             let completed = ring.awaits(completion);

@@ -131,8 +131,7 @@ impl Common<'_> {
     }
 
     fn push(&mut self, completion: &Completion) {
-        // Processes are not told.
-        let arrival = if completion.grh && self.cq.is_kernel() {
+        let arrival = if completion.grh {
             self.arrival()
         } else {
             None

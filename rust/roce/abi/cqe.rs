@@ -29,6 +29,8 @@ pub const QP_NUM: usize = 28;
 pub const SRC_QP: usize = 32;
 /// Offset of `wc_flags`.
 pub const WC_FLAGS: usize = 36;
+/// Offset of `sl`.
+pub const SL: usize = 44;
 /// Offset of `port_num`.
 pub const PORT_NUM: usize = 46;
 
@@ -39,6 +41,14 @@ const WITH_IMM: u32 = 1 << 1;
 /// `IB_WC_WITH_INVALIDATE`.
 const WITH_INVALIDATE: u32 = 1 << 3;
 
+/// How a datagram arrived, in `sl`, which means nothing else with RoCE. mlx5 fills it like this, and UCX
+/// before 1.19 finds a datagram's GIDs by it.
+mod sl {
+    pub(super) const IPV6: u8 = 1;
+    pub(super) const IPV4: u8 = 2;
+    pub(super) const UDP: u8 = 1 << 3;
+}
+
 /// What only the kernel's completions say, behind the structure.
 mod kernel {
     /// Flags, and the number of a VLAN.
@@ -48,17 +58,27 @@ mod kernel {
     pub(super) const VLAN: u8 = 1 << 1;
 }
 
-/// Encodes a completion as the process will read it. `port_num` is the device's port.
+/// Encodes a completion as the process will read it. `port_num` is the device's port, `arrival` says how
+/// the datagram arrived that it is of.
 ///
 /// What means nothing in a completion with an error is 0.
-pub fn encode_completion(completion: &Completion, port_num: u8) -> [u8; CQE_BYTES] {
+pub fn encode_completion(
+    completion: &Completion,
+    port_num: u8,
+    arrival: Option<Arrival>,
+) -> [u8; CQE_BYTES] {
     let mut cqe = [0; CQE_BYTES];
     // All of it is within the structure.
-    let _ = encode(&mut cqe, completion, port_num);
+    let _ = encode(&mut cqe, completion, port_num, arrival);
     cqe
 }
 
-fn encode(cqe: &mut [u8], completion: &Completion, port_num: u8) -> Option<()> {
+fn encode(
+    cqe: &mut [u8],
+    completion: &Completion,
+    port_num: u8,
+    arrival: Option<Arrival>,
+) -> Option<()> {
     put(cqe, WR_ID, completion.wr_id.to_ne_bytes())?;
     put(cqe, STATUS, (completion.status as u32).to_ne_bytes())?;
     put(cqe, QP_NUM, completion.qpn.get().to_ne_bytes())?;
@@ -78,6 +98,9 @@ fn encode(cqe: &mut [u8], completion: &Completion, port_num: u8) -> Option<()> {
         flags |= WITH_INVALIDATE;
     }
     put(cqe, WC_FLAGS, flags.to_ne_bytes())?;
+    if let Some(arrival) = arrival {
+        put(cqe, SL, [arrival.sl()])?;
+    }
     put(cqe, PORT_NUM, [port_num])
 }
 
@@ -90,6 +113,12 @@ pub struct Arrival {
     pub vlan: Option<u16>,
 }
 
+impl Arrival {
+    fn sl(self) -> u8 {
+        sl::UDP | if self.ipv6 { sl::IPV6 } else { sl::IPV4 }
+    }
+}
+
 /// Encodes a completion for the kernel, with how the datagram arrived that it is of.
 pub fn encode_kernel_completion(
     completion: &Completion,
@@ -98,7 +127,7 @@ pub fn encode_kernel_completion(
 ) -> [u8; SLOT_BYTES] {
     let mut cqe = [0; SLOT_BYTES];
     // All of it is within the slot.
-    let _ = encode(&mut cqe, completion, port_num);
+    let _ = encode(&mut cqe, completion, port_num, arrival);
     if let Some(arrival) = arrival {
         let ipv6 = if arrival.ipv6 { kernel::IPV6 } else { 0 };
         let tagged = arrival.vlan.map_or(0, |_| kernel::VLAN);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 use roce::abi::{
     cqe, decode_datagram, decode_recv, decode_send, encode_completion, recv_wqe, ring, send_wqe,
-    sge, AddressVector, DatagramTo, Poster, Ring, SendData, SendLimits, Sge,
+    sge, AddressVector, Arrival, DatagramTo, Poster, Ring, SendData, SendLimits, Sge,
 };
 use roce::completion::{Completion, CompletionOp, Status};
 use roce::limits::MAX_MESSAGE_BYTES;
@@ -588,7 +588,7 @@ fn completions_are_encoded() {
         solicited: true,
     };
     let u32_at = |cqe: &[u8; 48], at: usize| u32::from_ne_bytes(*cqe[at..].first_chunk().unwrap());
-    let cqe = encode_completion(&completion, 1);
+    let cqe = encode_completion(&completion, 1, None);
     assert_eq!(cqe[..8], WR_ID.to_ne_bytes());
     let fields = [8, 12, 16, 20, 28, 32, 36].map(|at| u32_at(&cqe, at));
     assert_eq!(fields, [0, 129, 0, 0x0102_0304, 0x11, 0x22, 2]);
@@ -600,7 +600,7 @@ fn completions_are_encoded() {
         op: CompletionOp::Read,
         ..completion
     };
-    let cqe = encode_completion(&without, 1);
+    let cqe = encode_completion(&without, 1, None);
     assert_eq!([12, 24, 36].map(|at| u32_at(&cqe, at)), [2, 0, 0]);
 
     for (imm, flags) in [(None, 1), (Some(Imm([0; 4])), 3)] {
@@ -609,7 +609,17 @@ fn completions_are_encoded() {
             grh: true,
             ..completion
         };
-        assert_eq!(u32_at(&encode_completion(&datagram, 1), 36), flags);
+        for (arrival, sl) in [
+            (None, 0),
+            (Some((false, None)), 8 | 2),
+            (Some((true, None)), 8 | 1),
+            (Some((true, Some(5))), 8 | 1),
+        ] {
+            let arrival = arrival.map(|(ipv6, vlan)| Arrival { ipv6, vlan });
+            let cqe = encode_completion(&datagram, 1, arrival);
+            assert_eq!(u32_at(&cqe, 36), flags);
+            assert_eq!(cqe[40..], [0, 0, 0, 0, sl, 0, 1, 0]);
+        }
     }
     let invalidated = Completion {
         imm: None,
@@ -617,7 +627,7 @@ fn completions_are_encoded() {
         op: CompletionOp::Recv,
         ..completion
     };
-    let cqe = encode_completion(&invalidated, 1);
+    let cqe = encode_completion(&invalidated, 1, None);
     assert_eq!(
         [12, 24, 36].map(|at| u32_at(&cqe, at)),
         [128, 0x5566_7788, 8]
@@ -627,7 +637,7 @@ fn completions_are_encoded() {
         status: Status::RnrRetryExceeded,
         ..completion
     };
-    let cqe = encode_completion(&failed, 1);
+    let cqe = encode_completion(&failed, 1, None);
     assert_eq!([8, 28].map(|at| u32_at(&cqe, at)), [13, 0x11]);
     let silent: Vec<u8> = [&cqe[12..28], &cqe[32..]].concat();
     assert!(silent.iter().all(|byte| *byte == 0));
