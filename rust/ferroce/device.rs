@@ -201,8 +201,8 @@ pub(crate) const MAX_QP_WR: u32 = 1 << 20;
 pub(crate) const MAX_SRQ_WR: u32 = 1 << 20;
 /// Scatter-gather elements of one of its receives.
 pub(crate) const MAX_SRQ_SGE: u32 = limits::MAX_SGE as u32;
-/// Completions of one queue.
-pub(crate) const MAX_CQE: u32 = (1 << 15) - 1;
+/// Completions of one queue: as many as mlx5 has. What they take is charged to their owner.
+pub(crate) const MAX_CQE: u32 = (1 << 22) - 1;
 const MAX_CQ: u32 = 1 << 20;
 const MAX_SRQ: u32 = 1 << 20;
 const MAX_PD: u32 = 1 << 20;

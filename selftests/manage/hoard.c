@@ -15,11 +15,18 @@
 
 #include "rc.h"
 
+#define BIG_CQE 32767
+
 static struct end *end = &ends[0];
 static struct ibv_cq *cq;
 static void *page;
 
 static void *big_cq(void)
+{
+	return ibv_create_cq(end->context, BIG_CQE, NULL, NULL, 0);
+}
+
+static void *largest_cq(void)
 {
 	return ibv_create_cq(end->context, end->attr.max_cqe, NULL, NULL, 0);
 }
@@ -37,7 +44,7 @@ static void *resized_cq(void)
 
 	if (!grown)
 		return grown = small_cq();
-	errno = ibv_resize_cq(grown, ++count % 2 ? end->attr.max_cqe : 1);
+	errno = ibv_resize_cq(grown, ++count % 2 ? BIG_CQE : 1);
 	return errno ? NULL : grown;
 }
 
@@ -120,7 +127,8 @@ static const struct kind {
 	const char *name;
 	void *(*create)(void);
 } kinds[] = {
-	{ "big_cq", big_cq }, { "small_cq", small_cq }, { "resized_cq", resized_cq },
+	{ "big_cq", big_cq }, { "largest_cq", largest_cq }, { "small_cq", small_cq },
+	{ "resized_cq", resized_cq },
 	{ "big_qp", big_qp }, { "small_qp", small_qp }, { "srq", srq }, { "mr", mr },
 	{ "scattered_mr", scattered_mr }, { "mw", mw }, { "ah", ah },
 };

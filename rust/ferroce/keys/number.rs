@@ -7,14 +7,14 @@ use core::ops::RangeInclusive;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use roce::num::Lkey;
 
-/// Indices of memory regions that a verb registers. Key 0 is nobody's.
-pub(crate) const MR_INDICES: RangeInclusive<u32> = 1..=0x7_ffff;
+/// Indices of memory regions that a verb registers: half of all. Key 0 is nobody's.
+pub(crate) const MR_INDICES: RangeInclusive<u32> = 1..=0x7f_ffff;
 
 /// Indices of memory windows.
-pub(crate) const MW_INDICES: RangeInclusive<u32> = 0x8_0000..=0xf_fffe;
+pub(crate) const MW_INDICES: RangeInclusive<u32> = 0x80_0000..=0xbf_ffff;
 
 /// Indices of regions that work requests register.
-pub(crate) const FAST_INDICES: RangeInclusive<u32> = 0x10_0000..=0x17_ffff;
+pub(crate) const FAST_INDICES: RangeInclusive<u32> = 0xc0_0000..=0xff_ffff;
 
 /// By what the kernel's work requests name its memory, all of it. It has an index that nothing else
 /// has: who looks it up, as for a peer or a process, finds nothing.
