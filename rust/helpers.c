@@ -516,9 +516,9 @@ bool ferroce_helper_netif_carrier_ok(const struct net_device *dev)
 	return netif_carrier_ok(dev);
 }
 
-bool ferroce_helper_netdev_is_queueless(const struct net_device *dev)
+bool ferroce_helper_netdev_is_local(const struct net_device *dev)
 {
-	return dev->priv_flags & IFF_NO_QUEUE;
+	return (dev->priv_flags & IFF_NO_QUEUE) && list_empty(&dev->adj_list.lower);
 }
 
 bool ferroce_helper_is_vlan_dev(const struct net_device *dev)

@@ -111,8 +111,9 @@ struct Ring {
     /// The next slot to fill; ours alone, whatever the shared index says.
     producer: u32,
     armed: Armed,
-    /// When the owner has asked to be told, or was told, for the last time.
+    /// When the owner has asked to be told, or was told, for the last time, and how far it had polled.
     awake_since: Ticks,
+    polled_then: u32,
     overflowed: bool,
     telling: Telling,
 }
@@ -143,6 +144,7 @@ impl Cq {
             producer: 0,
             armed: Armed::No,
             awake_since: Ticks::now(),
+            polled_then: 0,
             overflowed: false,
             telling: Telling::default(),
         };
@@ -177,8 +179,8 @@ impl Cq {
             if completed {
                 // Rules: CPL-18
                 ring.armed = Armed::No;
-                ring.awake_since = Ticks::now();
-            } else if self.has_sleeper() && ring.is_polled() {
+                ring.note_awake();
+            } else if self.has_sleeper() && !self.is_kernel() && ring.is_polled() {
                 self.has_sleeper.write_once(false);
             }
             Notice {
@@ -201,10 +203,10 @@ impl Cq {
     /// Arms the queue. Returns whether it holds completions already, for owners who ask.
     // Rules: CPL-17
     pub(crate) fn arm(&self, armed: Armed) -> bool {
-        self.has_sleeper.write_once(true);
         let mut ring = self.ring.lock();
+        self.has_sleeper.write_once(true);
         ring.armed = ring.armed.max(armed);
-        ring.awake_since = Ticks::now();
+        ring.note_awake();
         ring.shared.consumer() != ring.producer
     }
 
@@ -380,9 +382,17 @@ impl Ring {
         true
     }
 
-    /// Returns true if the owner has stopped asking to be told, though completions come.
+    /// Notes that the owner asks to be told, or is.
+    fn note_awake(&mut self) {
+        self.awake_since = Ticks::now();
+        self.polled_then = self.shared.consumer();
+    }
+
+    /// Returns true if the owner has stopped asking to be told, but polls.
     fn is_polled(&self) -> bool {
-        self.armed == Armed::No && self.awake_since.is_past(AWAKE_MS)
+        self.armed == Armed::No
+            && self.shared.consumer() != self.polled_then
+            && self.awake_since.is_past(AWAKE_MS)
     }
 
     // Rules: CPL-16

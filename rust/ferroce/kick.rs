@@ -13,7 +13,7 @@ use kernel::cpu::CpuId;
 use kernel::sync::{Arc, ArcBorrow};
 use rdma::timer::now_ns;
 
-use crate::policy::Placement;
+use crate::policy::{Placement, RECENT_NS};
 use crate::qp::{work, Qp};
 
 /// Has a softirq of `cpu` send what the requester may send.
@@ -77,7 +77,10 @@ pub(crate) fn run_anywhere(qp: ArcBorrow<'_, Qp>) {
     }
     let high = &queues.unbound_high;
     let is_queued = high.enqueue::<Arc<Qp>, { work::RUN }>(qp.into()).is_ok();
-    if let Some(cpu) = qp.last_sent.cpu().filter(|_| is_queued) {
+    if !is_queued || !qp.last_sent.is_within(RECENT_NS) {
+        return;
+    }
+    if let Some(cpu) = qp.last_sent.cpu() {
         queues.nudge(cpu);
     }
 }

@@ -65,7 +65,7 @@ pub(crate) const MUCH: u64 = 6 << 10;
 pub(crate) const MOST_ASIDE: usize = 512;
 
 /// How long a CPU that has sent much is taken for one that goes on.
-const RECENT_NS: u64 = 1_000_000;
+pub(crate) const RECENT_NS: u64 = 1_000_000;
 
 /// How long frames that count as received may still be in the queues of the CPU that has sent them. One of a
 /// virtual machine stands still for a while where others want the CPU that it runs on, too.
@@ -95,7 +95,7 @@ impl Stamp {
 
     /// Returns true if it is less than `ns` before `now`. Now and then that is so of an old one, too.
     #[inline]
-    fn is_within(self, now: u64, ns: u64) -> bool {
+    pub(crate) fn is_within(self, now: u64, ns: u64) -> bool {
         Self::new(now).0.wrapping_sub(self.0) < Self::new(ns).0
     }
 }

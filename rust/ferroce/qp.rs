@@ -367,11 +367,12 @@ impl Qp {
     /// Returns the CPU whose requests may be overtaken by what this one sends now.
     #[inline]
     pub(crate) fn requests_ahead(&self) -> Option<CpuId> {
-        let overtaking = match self.fixed.service.needs_order() {
+        let service = self.fixed.service;
+        let is_local = self.fixed.shared.is_local;
+        let overtaking = match service.needs_order() {
             true => Overtaking::Loses,
-            false => Overtaking::Costs {
-                is_local: self.fixed.shared.is_local,
-            },
+            false if service.is_answered() => Overtaking::Costs { is_local },
+            false => return None,
         };
         self.of_network(|| {
             let in_flight = self.fixed.credit.in_flight();

@@ -199,7 +199,9 @@ pub(crate) fn run_at(
         // What came of a fault is known here alone: elsewhere it would be found out again, to fail again.
         // And what is sent again after a timeout has no order to keep.
         let is_for_here = deferred.faults.has_outcome() || deferred.is_overdue;
-        let ahead = ahead.filter(|_| needs_order || !is_for_here);
+        // Nor has what comes after the acknowledgement of all.
+        let is_free = is_for_here || half.service.is_acknowledged();
+        let ahead = ahead.filter(|_| needs_order || !is_free);
         let gate = SendGate {
             is_handed_over: half.is_handed_over,
             stops_sending: half.waiting.stops_sending(),
@@ -209,8 +211,8 @@ pub(crate) fn run_at(
         let run = gate.closed();
         let run = run.unwrap_or_else(|| send(&qp, &mut half, &mut deferred, now));
         half.is_handed_over |= wake::is_handed_over(&run, needs_order);
-        let is_acknowledged = half.service.is_acknowledged();
-        qp.last_sent.note_acknowledged(is_acknowledged);
+        qp.last_sent
+            .note_acknowledged(half.service.is_acknowledged());
         if half.send.queue.is_drained() {
             qp.stream.note_idle(&qp.fixed.send_cq.poster);
         }
@@ -287,7 +289,9 @@ fn handle_held(qp: &Qp, half: &mut SendHalf, deferred: &mut Deferred, now: Insta
 
 impl TimerCallback for Qp {
     fn expired(this: ArcBorrow<'_, Self>) {
-        run(this, |half, deferred, now| {
+        let mut has_unsent = false;
+        let run = run_at(this, None, |half, deferred, now| {
+            has_unsent = half.send.queue.waiting() > 0 || half.service.has_unsent();
             if half.waiting.holds_packets() {
                 return;
             }
@@ -297,5 +301,20 @@ impl TimerCallback for Qp {
                 service.handle_timeout(now, host);
             });
         });
+        if let Run::Elsewhere(cpu) = run {
+            look_at(this, cpu, has_unsent);
+        }
     }
+}
+
+/// Sees to it that `cpu` sends, to which that was left, if there is something to be sent. Its work items may
+/// have to wait; a softirq does not.
+fn look_at(qp: ArcBorrow<'_, Qp>, cpu: CpuId, has_unsent: bool) {
+    if !has_unsent {
+        return;
+    }
+    if !qp.last_sent.is_within(SLOW_NS) {
+        kick::send_on(qp, cpu);
+    }
+    kick::look_after(qp, SLOW_NS);
 }

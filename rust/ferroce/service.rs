@@ -138,6 +138,14 @@ impl SendService {
         }
     }
 
+    /// Returns true if something is to be sent again that was sent before, and may be now.
+    pub(crate) fn has_unsent(&self) -> bool {
+        match self {
+            Self::Connected(_, requester) => requester.has_unsent(),
+            Self::Datagram(_) => false,
+        }
+    }
+
     /// How many requests may be under way.
     pub(crate) fn room(&self) -> usize {
         match self {

@@ -119,6 +119,11 @@ impl LastSent {
         CpuId::from_u32(self.cpu.read_once())
     }
 
+    /// Returns true if one has sent in the last `ns` nanoseconds, and that was noted.
+    pub(crate) fn is_within(&self, ns: u64) -> bool {
+        Stamp(self.at.read_once()).is_within(now_ns(), ns)
+    }
+
     /// Returns the CPU if it is another than this one, and what it has sent may be overtaken. So many frames
     /// are in flight.
     #[inline]

@@ -365,6 +365,17 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
         }
     }
 
+    /// Returns true if packets are to be sent again, and not only after the peer's RNR time.
+    pub fn has_unsent(&self) -> bool {
+        match &self.phase {
+            Phase::Running(sequence) => {
+                let waits = matches!(sequence.blocked, Some(Blocked::Rnr(_)));
+                sequence.next != sequence.end && !waits
+            }
+            Phase::Idle | Phase::Stopped(_) | Phase::Error => false,
+        }
+    }
+
     /// The PSN that the next new packet gets, for `sq_psn` of a query; `None` unless it runs.
     // Rules: PSN-18
     pub fn next_psn(&self) -> Option<Psn> {

@@ -981,7 +981,8 @@ impl Step<'_> {
         self.state.is_handed_over |= needs_order && ahead.is_some();
         let has_failed = self.begin_send(first);
         let is_known = has_failed && !needs_order && !self.is_broken(Broken::LeavesFailures);
-        let ahead = ahead.filter(|_| !is_known);
+        let is_free = is_known || (!needs_order && self.state.under_way == 0);
+        let ahead = ahead.filter(|_| !is_free);
         let has_left = self.state.is_blocked || self.state.again > 0;
         let gate = SendGate {
             is_handed_over: self.state.is_handed_over,

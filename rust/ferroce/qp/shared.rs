@@ -58,7 +58,7 @@ impl Shared {
         senders: Arc<Senders>,
     ) -> Result<Arc<Self>> {
         let port = Port::new(netdev)?;
-        let is_local = netdev.vlan_lower().unwrap_or(netdev).is_queueless();
+        let is_local = netdev.vlan_lower().unwrap_or(netdev).is_local();
         let stats = Arc::new(Stats::new()?, GFP_KERNEL)?;
         let shared = try_pin_init!(Self {
             port,

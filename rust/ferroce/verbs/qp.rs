@@ -584,6 +584,8 @@ impl Handle {
             }
             half.is_handed_over = false;
             half.waiting.clear();
+            qp.last_sent
+                .note_acknowledged(half.service.is_acknowledged());
         }
         let mut half = qp.recv.lock();
         let _ = pump::replies(qp, &mut half, &mut deferred);

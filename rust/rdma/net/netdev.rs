@@ -192,11 +192,11 @@ impl NetDevice {
         unsafe { bindings::netdev_is_registered(self.as_raw()) }
     }
 
-    /// Returns true if it has no queues: it hands each frame on as it is sent, like a device that exists in
-    /// software alone.
-    pub fn is_queueless(&self) -> bool {
+    /// Returns true if it exists in software alone, and stands on no other: it has no queues, and hands each
+    /// frame to whoever receives it here.
+    pub fn is_local(&self) -> bool {
         // SAFETY: The netdev is valid.
-        unsafe { bindings::netdev_is_queueless(self.as_raw()) }
+        unsafe { bindings::netdev_is_local(self.as_raw()) }
     }
 
     /// The number of its VLAN, if it is one.

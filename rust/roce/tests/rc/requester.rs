@@ -278,6 +278,27 @@ fn it_has_nothing_left_until_something_is_to_be_sent_again() {
     assert!(!lone.requester.has_left());
 }
 
+#[test]
+fn it_knows_what_is_outstanding_and_what_is_unsent() {
+    let mut lone = Lone::with(config(), &[(send(), 600), (read(0), 10)]);
+    let known = |lone: &Lone| {
+        let requester = &lone.requester;
+        (requester.has_outstanding(), requester.has_unsent())
+    };
+    assert_eq!(known(&lone), (false, false));
+    assert_eq!(lone.poll_psns(), [0, 1, 2, 3]);
+    assert_eq!(known(&lone), (true, false));
+    lone.nak(1, NakCode::SequenceError);
+    assert_eq!(known(&lone), (true, true));
+    assert_eq!(lone.poll_psns(), [1, 2, 3]);
+    lone.ack(2);
+    assert_eq!(known(&lone), (true, false));
+    lone.data(3, 3, 10);
+    assert_eq!(known(&lone), (false, false));
+    lone.requester.reset(&mut lone.world.host(&[]));
+    assert_eq!(known(&lone), (false, false));
+}
+
 // Rules: ACK-3, ACK-9, ACK-11, CPL-6, PSN-5, RTY-6
 #[test]
 fn an_acknowledgement_retires_all_up_to_its_psn() {

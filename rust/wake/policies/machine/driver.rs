@@ -129,6 +129,7 @@ impl Machine {
         if let Some(acked) = ack {
             self.retire(qp, acked, cx);
         }
+        let ahead = ahead.filter(|_| self.qps[qp].sent != self.qps[qp].acked);
         let gate = SendGate {
             is_handed_over: false,
             stops_sending: false,
