@@ -58,6 +58,7 @@ tables:
 	@qemu/enter -- scripts/unsafe-ledger
 	@qemu/enter -- scripts/conformance
 	@qemu/enter -- scripts/performance
+	@qemu/enter -- scripts/consumers
 	@qemu/enter -- scripts/survival
 	@qemu/enter -- scripts/memory
 
@@ -94,6 +95,11 @@ bench-explore:
 bench-apps:
 	@scripts/bench apps
 
+# QUICK and PROGRAMS: see scripts/consume.
+export PROGRAMS
+consumers:
+	@scripts/consume
+
 # The module for the kernel of the virtual machine.  A stock driver needs none.
 vm-module:
 ifeq ($(DRIVER),ferroce)
@@ -119,11 +125,12 @@ help:
 	@echo '  bench-count  the same in instructions, which repeat (CHECK=1: fails if it fell)'
 	@echo '  bench-explore  random workloads beside rdma_rxe (SEEDS=1..100 SEED=7 LINE="..." ICOUNT=1 QUICK=1)'
 	@echo '  bench-apps  UCX, Open MPI, libfabric, qperf, NVMe-oF, NFS beside rdma_rxe (QUICK=1 CASES="UCX*")'
+	@echo '  consumers  programs that people run over RDMA, with either driver: consumers.rst (QUICK=1)'
 	@echo 'Other:'
 	@echo '  sim      the protocol over bad networks on virtual time, many thousand times'
 	@echo '  doc      what the code says of itself, as HTML'
 	@echo '  bench-profile  where the instructions go, by function (CASES="write 64 KiB"; REAL=1: the time)'
-	@echo '  tables   tables.rst, unsafe.rst, performance.rst, survival.rst, memory.rst and the conformance report'
+	@echo '  tables   tables.rst, unsafe.rst, performance.rst, consumers.rst, survival.rst, memory.rst and the conformance report'
 	@echo '           of Documentation'
 	@echo '  figures  goodput.rst of Documentation, what losses cost in the simulator'
 	@echo '  coverage  how much of the protocol the host tests run'
@@ -133,5 +140,5 @@ help:
 	@echo 'What is downloaded stays in $${XDG_CACHE_HOME:-~/.cache}/ferroce.'
 
 .DEFAULT_GOAL := all
-.PHONY: all install check-kdir demo shell check check-all check-debug soak bench bench-count bench-profile bench-explore bench-apps sim coverage doc \
+.PHONY: all install check-kdir demo shell check check-all check-debug soak bench bench-count bench-profile bench-explore bench-apps consumers sim coverage doc \
 	tables figures fuzz vm-module clean help

@@ -21,6 +21,9 @@ SERVER = ADDRESS["b"]
 UCX_PORT, PINGPONG_PORT, QPERF_PORT = 13337, 47592, 19765
 MPIRUN = TREE / "selftests/consumers/mpirun"
 MPI = "/build/selftests/consumers/mpi"
+# UCX before 1.19 drops datagrams whose completion does not say which kind of address they had, as those of
+# rdma_rxe do not.
+UCX_CHECK = "UCX_UD_VERBS_ETH_DGID_CHECK=n"
 NVME_DEVICE = "nv0"
 EXPORT, MOUNT = "/tmp/export", "/tmp/nfs"
 FILE_MIB = 16
@@ -67,7 +70,7 @@ def nfs(driver):
     path = f"{MOUNT}/file"
     try:
         storage(f"nfs_serve {ends.server} {EXPORT}")
-        storage(f"nfs_mount {ends.client} {SERVER} {MOUNT}")
+        storage(f"nfs_mount {ends.client} {SERVER} {MOUNT} {EXPORT}")
         run("dd", "if=/dev/zero", f"of={path}", "bs=1M", f"count={FILE_MIB}", "conv=fsync")
         yield Place(ends.devices(), path=path)
     finally:
@@ -96,13 +99,12 @@ def run(*command):
 
 
 def ucx(place, much, test, size, transport):
-    # rc connects by ud. UCX before 1.19 drops datagrams whose completion does not say which kind
-    # of address they had.
+    # rc connects by ud.
     methods = "rc_verbs,ud_verbs" if transport == "rc" else "ud_verbs"
 
     def command(device, *words):
         return ("env", f"UCX_TLS={methods}", f"UCX_NET_DEVICES={device}:1",
-                "UCX_UD_VERBS_ETH_DGID_CHECK=n", "ucx_perftest", *words, "-P", "0", "-p", str(UCX_PORT))
+                UCX_CHECK, "ucx_perftest", *words, "-P", "0", "-p", str(UCX_PORT))
 
     said = pair(place.ends, listens(UCX_PORT), command(place.ends.server_device),
                 command(place.ends.client_device, SERVER, "-t", test, "-s", str(size), "-n", str(much),
@@ -111,7 +113,7 @@ def ucx(place, much, test, size, transport):
 
 
 def mpi(place, much, test, size):
-    return mpi_seconds(run(MPIRUN, *place.ends.words(), MPI, test, size, much)), size
+    return mpi_seconds(run("env", UCX_CHECK, MPIRUN, *place.ends.words(), MPI, test, size, much)), size
 
 
 def libfabric(place, much, endpoint, provider, size):

@@ -2,14 +2,16 @@
 /*
  * What MPI makes of an RDMA device, between the ranks 0 and 1, or all of them:
  *
- *	mpi latency|bandwidth|alltoall SIZE COUNT
+ *	mpi latency|bandwidth|alltoall|put|get|count SIZE COUNT
  *
  * Messages of SIZE bytes, COUNT of them after a tenth as many that do not count. Those of the last
  * round are compared with what was sent. Rank 0 prints the time of one in seconds: of a latency half a
- * round trip, of a bandwidth that between two messages of which WINDOW are on their way, of
- * alltoall that of one exchange.
+ * round trip, of a bandwidth that between two messages of which WINDOW are on their way, of the others,
+ * which any number of ranks may do, that of one exchange: by MPI_Alltoall, by one-sided operations to
+ * the same effect, or of a counter at rank 0 that all add to.
  */
 #include <mpi.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,10 +98,65 @@ static int alltoall(unsigned char *out, unsigned char *in, int size)
 	return 1;
 }
 
+/* Memory that others read and write; made at the first use of it. */
+static MPI_Win window = MPI_WIN_NULL;
+
+static void window_of(void *base, MPI_Aint bytes)
+{
+	if (window == MPI_WIN_NULL)
+		MPI_Win_create(base, bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+}
+
+static int put(unsigned char *out, unsigned char *in, int size)
+{
+	window_of(in, (MPI_Aint)ranks * size);
+	MPI_Win_fence(0, window);
+	for (int to = 0; to < ranks; to++)
+		MPI_Put(out + (size_t)to * size, size, MPI_BYTE, to, (MPI_Aint)rank * size, size, MPI_BYTE,
+			window);
+	MPI_Win_fence(0, window);
+	return 1;
+}
+
+static int get(unsigned char *out, unsigned char *in, int size)
+{
+	window_of(out, (MPI_Aint)ranks * size);
+	MPI_Win_fence(0, window);
+	for (int from = 0; from < ranks; from++)
+		MPI_Get(in + (size_t)from * size, size, MPI_BYTE, from, (MPI_Aint)rank * size, size, MPI_BYTE,
+			window);
+	MPI_Win_fence(0, window);
+	return 1;
+}
+
+/* Each rank adds one more than the one before it. The sum is exact, and so is each step. */
+static int count_up(unsigned char *out, unsigned char *in, int size)
+{
+	static uint64_t counter, before, rounds;
+	uint64_t mine = rank + 1, all = (uint64_t)ranks * (ranks + 1) / 2;
+
+	(void)out, (void)in, (void)size;
+	window_of(&counter, sizeof(counter));
+	MPI_Win_fence(0, window);
+	MPI_Fetch_and_op(&mine, &before, MPI_UINT64_T, 0, 0, MPI_SUM, window);
+	MPI_Win_fence(0, window);
+	if (before < all * rounds || before > all * (rounds + 1) - mine)
+		die("what was added to is not what it may have been");
+	rounds++;
+	if (rank == 0 && counter != all * rounds)
+		die("the sum is wrong");
+	return 1;
+}
+
 static const struct test {
 	const char *name;
 	round_fn *run;
-} tests[] = { { "latency", latency }, { "bandwidth", bandwidth }, { "alltoall", alltoall } };
+	/* Of what is compared: what each rank has for each; what one has for the other; nothing. */
+	enum { PAIR, ALL, NOTHING } data;
+} tests[] = {
+	{ "latency", latency, PAIR }, { "bandwidth", bandwidth, PAIR }, { "alltoall", alltoall, ALL },
+	{ "put", put, ALL }, { "get", get, ALL }, { "count", count_up, NOTHING },
+};
 
 static const struct test *find(const char *name)
 {
@@ -120,7 +177,7 @@ static void fill_all(const struct test *test, unsigned char *out, int round, int
 {
 	int to = 1 - rank;
 
-	if (test->run != alltoall)
+	if (test->data == PAIR)
 		return fill(out, to, round, size);
 	for (to = 0; to < ranks; to++)
 		fill(out + (size_t)to * size, to, round, size);
@@ -128,7 +185,9 @@ static void fill_all(const struct test *test, unsigned char *out, int round, int
 
 static void compare_all(const struct test *test, const unsigned char *in, int round, int size)
 {
-	if (test->run == alltoall) {
+	if (test->data == NOTHING)
+		return;
+	if (test->data == ALL) {
 		for (int from = 0; from < ranks; from++)
 			compare(in + (size_t)from * size, from, round, size);
 	} else if (test->run == bandwidth) {
@@ -150,13 +209,13 @@ int main(int argc, char **argv)
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
 	if (argc != 4)
-		die("usage: mpi latency|bandwidth|alltoall SIZE COUNT");
+		die("usage: mpi latency|bandwidth|alltoall|put|get|count SIZE COUNT");
 	test = find(argv[1]);
 	size = atoi(argv[2]);
 	count = atoi(argv[3]);
 	if (size < 1 || size > 1 << 24 || count < 1 || ranks < 2)
 		die("no such size, count or number of ranks");
-	if (test->run != alltoall && ranks != 2)
+	if (test->data == PAIR && ranks != 2)
 		die("this one is for two ranks");
 	out = buffer(slots() * size);
 	in = buffer(slots() * size);
@@ -176,6 +235,8 @@ int main(int argc, char **argv)
 	compare_all(test, in, 1, size);
 	if (rank == 0)
 		printf("%.9f s each\n", begin / sent);
+	if (window != MPI_WIN_NULL)
+		MPI_Win_free(&window);
 	MPI_Finalize();
 	return 0;
 }

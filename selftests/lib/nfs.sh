@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# NFS 4.2 over RDMA, from one end of a wire to the other: each namespace has a server of its own, the
-# kernel's, with a file system in memory.  Source it after net.sh.
+# NFS over RDMA, from one end of a wire to the other: each namespace has a server of its own, the
+# kernel's, with a file system in memory.  Source it after net.sh. NFS_VERSION=3 is the other version
+# that there is, beside 4.2.
 
 NFS_PORT=20049
 
 # nfs_serve NAMESPACE DIRECTORY: serves it until nfs_end.
 nfs_serve()
 {
-	modprobe -a nfsd rpcrdma nfsv4
+	modprobe -a nfsd rpcrdma nfsv4 nfsv3
 	mkdir -p "$2"
 	mount -t tmpfs -o size=512m none "$2"
 	# Who reads what the test prints need not wait for it.
 	# shellcheck disable=SC2154 # ktap.sh has it
-	ip netns exec "$1" bash -c "$(declare -f nfs_server); nfs_server $2 $NFS_PORT" \
+	ip netns exec "$1" bash -c "$(declare -f nfs_server); nfs_server $2 $NFS_PORT ${NFS_VERSION:-4.2}" \
 		>"$2.log" 2>&1 </dev/null {ktap_stdout}>&- &
 	echo $! >"$2.pid"
 	wait_for 30 nfs_is_served "$1" && return
@@ -23,12 +24,12 @@ nfs_serve()
 	return 1
 }
 
-# nfs_server DIRECTORY PORT: in its namespace, where what it mounts is seen by nobody else. There is no
-# rpcbind, which NFS 4 does not ask. With nfsdcld, who knows of no clients of a former life, the server
+# nfs_server DIRECTORY PORT VERSION: in its namespace, where what it mounts is seen by nobody else. NFS 4
+# has no need of rpcbind. With nfsdcld, who knows of no clients of a former life, the server
 # waits for none.
 nfs_server()
 {
-	local state=/var/lib/nfs pids
+	local state=/var/lib/nfs pids=''
 	set -eu
 	mount -t tmpfs none $state
 	mkdir $state/rpc_pipefs $state/nfsdcld
@@ -38,9 +39,18 @@ nfs_server()
 	exportfs -o rw,insecure,no_root_squash,fsid=0,async "*:$1"
 	nfsdcld --foreground --pipefsdir=$state/rpc_pipefs --storagedir=$state/nfsdcld &
 	pids=$!
-	rpc.mountd --no-nfs-version 3 --foreground &
-	pids="$pids $!"
-	rpc.nfsd --no-udp --no-nfs-version 3 --rdma="$2" 8
+	if [ "$3" = 3 ]; then
+		mount -t tmpfs none /run
+		rpcbind -f -w &
+		pids="$pids $!"
+		rpc.mountd --foreground &
+		pids="$pids $!"
+		rpc.nfsd --rdma="$2" 8
+	else
+		rpc.mountd --no-nfs-version 3 --foreground &
+		pids="$pids $!"
+		rpc.nfsd --no-udp --no-nfs-version 3 --rdma="$2" 8
+	fi
 	# shellcheck disable=SC2064 # the processes of now
 	trap "rpc.nfsd 0; kill $pids" TERM
 	wait || true
@@ -61,11 +71,17 @@ nfs_end()
 	umount "$1"
 }
 
-# nfs_mount NAMESPACE ADDRESS DIRECTORY: seen by everybody, though it is this namespace's.
+# nfs_mount NAMESPACE ADDRESS DIRECTORY SERVED: seen by everybody, though it is this namespace's.
 nfs_mount()
 {
+	local path="$2:/" options="proto=rdma,port=$NFS_PORT,soft,timeo=100"
 	mkdir -p "$3"
-	nsenter --net="/run/netns/$1" mount -t nfs -o \
-		"vers=4.2,proto=rdma,port=$NFS_PORT,clientaddr=$ADDR4_A,soft,timeo=100" "$2:/" "$3"
-	grep -q " $3 nfs4 .*proto=rdma" /proc/mounts
+	if [ "${NFS_VERSION:-4.2}" = 3 ]; then
+		path="$2:$4"
+		options+=",vers=3,nolock,mountproto=tcp"
+	else
+		options+=",vers=4.2,clientaddr=$ADDR4_A"
+	fi
+	nsenter --net="/run/netns/$1" mount -t nfs -o "$options" "$path" "$3"
+	grep -q " $3 nfs4* .*proto=rdma" /proc/mounts
 }

@@ -4,24 +4,19 @@
 # NVMe over RDMA from a device to itself: the kernel's target and host, which know the first namespace
 # alone, a wire there, and a disk in memory.  Source it after net.sh.
 
-NVME_ADDRESS=192.0.2.1
+# shellcheck source=selftests/lib/loop.sh
+. "${BASH_SOURCE[0]%/*}/loop.sh"
+
+NVME_ADDRESS=$LOOP_ADDRESS
 NVME_NQN=nqn.2026-01.test:kverbs
 NVME_HOST=nqn.2014-08.org.nvmexpress:uuid:5a1f24b0-7d6c-4a55-9a0e-2d1c9b3e4f10
 NVME_TARGET=/sys/kernel/config/nvmet
-NVME_DISK_KIB=131072
 
 # nvme_up DEVICE DRIVER: the wire with this device on it, and a target that offers the disk.
 nvme_up()
 {
-	modprobe "$(module_of "$2")"
-	modprobe brd rd_nr=1 rd_size=$NVME_DISK_KIB
+	loop_up "$1" "$2"
 	modprobe -a nvmet nvmet-rdma nvme-rdma
-	ip link add nv0 mtu "$WIRE_MTU" type veth peer name nv1 mtu "$WIRE_MTU"
-	ip link set nv1 up
-	ip link set nv0 up
-	ip address add $NVME_ADDRESS/24 dev nv0
-	rdma link add "$1" type "$2" netdev nv0
-	wait_gid "$1" $NVME_ADDRESS
 	nvme_target_up
 }
 
@@ -30,8 +25,7 @@ nvme_down()
 {
 	nvme disconnect -n "$NVME_NQN" >/dev/null 2>&1 || true
 	nvme_target_down
-	link_delete "$1"
-	[ ! -e /sys/class/net/nv0 ] || ip link delete nv0
+	loop_down "$1"
 	modprobe -r nvme-rdma nvmet-rdma
 	modprobe -r brd
 }
@@ -39,11 +33,11 @@ nvme_down()
 nvme_target_up()
 {
 	local subsystem=$NVME_TARGET/subsystems/$NVME_NQN port=$NVME_TARGET/ports/1
-	mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config
+	mount_configfs
 	mkdir "$subsystem"
 	echo 1 >"$subsystem/attr_allow_any_host"
 	mkdir "$subsystem/namespaces/1"
-	echo /dev/ram0 >"$subsystem/namespaces/1/device_path"
+	echo "$LOOP_DISK" >"$subsystem/namespaces/1/device_path"
 	echo 1 >"$subsystem/namespaces/1/enable"
 	mkdir "$port"
 	echo rdma >"$port/addr_trtype"
@@ -84,10 +78,11 @@ nvme_not_connected()
 	[ -z "$(nvme_disk)" ]
 }
 
+# nvme_connect [OPTION...]
 nvme_connect()
 {
 	nvme connect -t rdma -a "$NVME_ADDRESS" -s 4420 -n "$NVME_NQN" -q "$NVME_HOST" \
-		-I "${NVME_HOST##*:}" -i 2
+		-I "${NVME_HOST##*:}" -i 2 "$@"
 	wait_for 20 nvme_disk_is_there
 }
 

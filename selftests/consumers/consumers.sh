@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# Programs that people run over RDMA, each as it is installed, and disturbed while it runs. Source it
+# after net.sh.
+#
+# A consumer is a function that says what is run, in these variables:
+#
+#	server	in namespace b; it listens at $port, and goes on with stays=1
+#	client	in a: a run that ends
+#	load	in a: one that takes minutes. The server's is the same, or load_server
+#
+# A consumer without a server has a client alone, which runs in no namespace.
+
+# shellcheck source=selftests/cm/cm.sh
+. "${BASH_SOURCE[0]%/*}/../cm/cm.sh"
+
+# Who is not told that the peer is gone notices it in that time, whatever the program.
+NOTICES_S=${NOTICES_S:-90}
+# What is sent in a moment of traffic.
+SOME_PACKETS=300
+
+consumer()
+{
+	server=() client=() load=() load_server=() stays='' port=$PORT
+	"$@"
+	[ ${#load_server[@]} -gt 0 ] || load_server=("${server[@]}")
+}
+
+packets()
+{
+	local sent
+	sent=$(cat "/sys/class/infiniband/$DEV_A/ports/1/hw_counters/sent_pkts" 2>/dev/null) || sent=0
+	echo "$sent"
+}
+
+run_once()
+{
+	if [ ${#server[@]} -eq 0 ]; then
+		"${client[@]}"
+	elif [ -n "$stays" ]; then
+		PAIR_PORT=$port while_serving "${server[@]}" -- in_a "${client[@]}"
+	else
+		PAIR_PORT=$port pair "${server[@]}" -- "${client[@]}"
+	fi
+}
+
+# works CONSUMER...: it does, and by RDMA.
+works()
+{
+	local server client load load_server stays port before
+	consumer "$@"
+	before=$(packets)
+	run_once
+	[ $(($(packets) - before)) -ge 20 ] || ktap_fail "it did not use $DEV_A"
+}
+
+# ---- disturbed -------------------------------------------------------------
+
+is_over()
+{
+	[ ! -e "/proc/$1" ] || grep -q '^State:.*[ZX]' "/proc/$1/status"
+}
+
+# It sends, from one look to the next.
+packets_flow()
+{
+	local before=$seen
+	seen=$(packets)
+	[ $((seen - before)) -ge $SOME_PACKETS ] && [ "$before" -gt 0 ]
+}
+
+# Objects of processes; the kernel has some of its own for each device.
+no_objects()
+{
+	local kind
+	for kind in qp cq mr pd; do
+		not grep -q "pid" < <(rdma resource show "$kind") || return 1
+	done
+}
+
+peer_dies()
+{
+	kill -KILL "$server_pid"
+	wait_for "$NOTICES_S" is_over "$client_pid" || ktap_fail "it did not notice"
+}
+
+goes_on_or_ends()
+{
+	is_over "$client_pid" || packets_flow
+}
+
+link_bounces()
+{
+	ip -n a link set eth0 down
+	sleep 0.5 # that is how long it is down
+	ip -n a link set eth0 up
+	ip -n a address replace "$ADDR6_A/64" dev eth0 nodad
+	seen=0
+	wait_for "$NOTICES_S" goes_on_or_ends || ktap_fail "it neither goes on nor ends"
+}
+
+link_is_deleted()
+{
+	within 20 rdma link delete "$DEV_A"
+	wait_for "$NOTICES_S" is_over "$client_pid" || ktap_fail "it did not notice"
+}
+
+# Whatever of the wire is not there.
+heal()
+{
+	[ -e "/sys/class/infiniband/$DEV_A" ] || link_add a "$DEV_A" "$DRIVER_A"
+	wait_gid "$DEV_A" "$ADDR4_A"
+	wait_gid "$DEV_A" "$ADDR6_A"
+}
+
+end_process()
+{
+	local pid
+	for pid; do
+		kill "$pid" 2>/dev/null || true
+	done
+	for pid; do
+		wait_for 10 is_over "$pid" || kill -KILL "$pid"
+		wait "$pid" || echo "it ended with status $?"
+	done
+}
+
+# disturbed DISTURBANCE CONSUMER...: it goes on or ends in time, leaves nothing, and works again.
+disturbed()
+{
+	local disturbance=$1 server client load load_server stays port server_pid client_pid seen=0
+	shift
+	consumer "$@"
+	ip netns exec b "${load_server[@]}" >"$ktap_tmp/server" 2>&1 &
+	server_pid=$!
+	wait_for 20 listens b "$port"
+	ip netns exec a "${load[@]}" >"$ktap_tmp/client" 2>&1 &
+	client_pid=$!
+	wait_for 30 packets_flow || {
+		cat "$ktap_tmp/client" "$ktap_tmp/server"
+		return 1
+	}
+	"$disturbance"
+	end_process "$client_pid" "$server_pid"
+	tail -n 5 "$ktap_tmp/client" "$ktap_tmp/server"
+	heal
+	wait_for 20 no_objects
+	works "$@"
+}
+
+# standing NAME CONSUMER...: all tests of one; of a short run that it works, and survives the loss of
+# its device.
+standing()
+{
+	local name=$1
+	shift
+	ktap_test "$name" works "$@"
+	ktap_more "$name, the peer's process is killed" disturbed peer_dies "$@"
+	ktap_more "$name, the link goes down and up" disturbed link_bounces "$@"
+	ktap_test "$name, the link is deleted" disturbed link_is_deleted "$@"
+}
+
+# standing_too: likewise, where another one stands for it in a short run.
+standing_too()
+{
+	local name=$1
+	shift
+	ktap_test "$name" works "$@"
+	ktap_more "$name, the peer's process is killed" disturbed peer_dies "$@"
+	ktap_more "$name, the link goes down and up" disturbed link_bounces "$@"
+	ktap_more "$name, the link is deleted" disturbed link_is_deleted "$@"
+}
