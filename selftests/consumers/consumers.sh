@@ -75,13 +75,16 @@ no_objects()
 {
 	local kind
 	for kind in qp cq mr pd; do
-		not grep -q "pid" < <(rdma resource show "$kind") || return 1
+		! rdma resource show "$kind" | grep -q "pid" || return 1
 	done
 }
 
+# A server may have a process for each client.
 peer_dies()
 {
-	kill -KILL "$server_pid"
+	local family
+	mapfile -t family < <(family_of "$server_pid")
+	kill -KILL "${family[@]}"
 	wait_for "$NOTICES_S" is_over "$client_pid" || ktap_fail "it did not notice"
 }
 
@@ -114,15 +117,29 @@ heal()
 	wait_gid "$DEV_A" "$ADDR6_A"
 }
 
+# A process and all that it has started.
+family_of()
+{
+	local child
+	echo "$1"
+	for child in $(pgrep -P "$1"); do
+		family_of "$child"
+	done
+}
+
 end_process()
 {
-	local pid
+	local pid family=()
 	for pid; do
+		mapfile -t -O ${#family[@]} family < <(family_of "$pid")
 		kill "$pid" 2>/dev/null || true
 	done
 	for pid; do
 		wait_for 10 is_over "$pid" || kill -KILL "$pid"
 		wait "$pid" || echo "it ended with status $?"
+	done
+	for pid in "${family[@]}"; do
+		kill -KILL "$pid" 2>/dev/null || true
 	done
 }
 
