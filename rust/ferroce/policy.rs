@@ -79,6 +79,17 @@ pub(crate) fn is_sending(at: u64, now: u64) -> bool {
     now.saturating_sub(at) < RECENT_NS
 }
 
+/// How long work items of one CPU go on that take turns with others, between two turns of these.
+///
+/// Who yields gives up a slice of the scheduler's, of milliseconds where others never sleep, so a turn has to
+/// be worth that.
+const TURN_NS: u64 = 500_000;
+
+/// Returns true if a turn is over that began at `at`.
+pub(crate) fn is_turn_over(at: u64, now: u64) -> bool {
+    now.saturating_sub(at) >= TURN_NS
+}
+
 /// A time in units of 1024 ns, as far as 32 bits go: 73 minutes.
 #[derive(Clone, Copy)]
 pub(crate) struct Stamp(pub(crate) u32);

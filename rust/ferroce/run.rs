@@ -66,8 +66,10 @@ fn find_address(qp: &Qp) {
 
 /// Has others run first that want the CPU, as this item has more to do. With nothing held.
 fn let_others(qp: &Qp) {
-    if qp.takes_turns() {
+    let senders = &qp.shared().senders;
+    if qp.takes_turns() && senders.is_turn_over() {
         let_others_go_first();
+        senders.begin_turn();
     } else {
         give_way();
     }

@@ -12,19 +12,27 @@ use rdma::sync::Marked;
 use rdma::timer::now_ns;
 use rdma::work::{another_cpu, is_online};
 
-use crate::policy::{is_sending, Overtaking, Sent, Stamp, LARGE};
+use crate::policy::{is_sending, is_turn_over, Overtaking, Sent, Stamp, LARGE};
 use crate::wake;
 
-/// Which CPUs send much.
-pub(crate) struct Senders(Slots<SentAt>);
+/// Which CPUs send much, and whose turn it is there.
+pub(crate) struct Senders(Slots<Known>);
 
-/// When one CPU has sent much the last time. Each has a cache line.
+/// What is known of one CPU. Each has a cache line.
 #[repr(align(64))]
-struct SentAt(Atomic<u64>);
+struct Known {
+    /// When it has sent much the last time.
+    sent_much_at: Atomic<u64>,
+    /// When work items that take turns with others had to wait for these the last time.
+    turn_at: Atomic<u64>,
+}
 
-impl Default for SentAt {
+impl Default for Known {
     fn default() -> Self {
-        Self(Atomic::new(0))
+        Self {
+            sent_much_at: Atomic::new(0),
+            turn_at: Atomic::new(0),
+        }
     }
 }
 
@@ -41,14 +49,31 @@ impl Senders {
     /// Notes that this CPU has sent much.
     #[inline]
     pub(crate) fn note(&self, now: u64) {
-        if let Some(SentAt(at)) = self.0.get(CpuId::current().as_u32() as usize) {
-            at.write_once(now);
+        if let Some(known) = self.of(CpuId::current()) {
+            known.sent_much_at.write_once(now);
         }
     }
 
+    fn of(&self, cpu: CpuId) -> Option<&Known> {
+        self.0.get(cpu.as_u32() as usize)
+    }
+
     fn is_sending(&self, cpu: CpuId, now: u64) -> bool {
-        let at = self.0.get(cpu.as_u32() as usize);
-        at.is_some_and(|SentAt(at)| is_sending(at.read_once(), now))
+        let known = self.of(cpu);
+        known.is_some_and(|known| is_sending(known.sent_much_at.read_once(), now))
+    }
+
+    /// Returns true if work items of this CPU that take turns with others had theirs.
+    pub(crate) fn is_turn_over(&self) -> bool {
+        let known = self.of(CpuId::current());
+        known.is_none_or(|known| is_turn_over(known.turn_at.read_once(), now_ns()))
+    }
+
+    /// Notes that others had their turn.
+    pub(crate) fn begin_turn(&self) {
+        if let Some(known) = self.of(CpuId::current()) {
+            known.turn_at.write_once(now_ns());
+        }
     }
 
     /// Returns the CPU that should handle a packet of so many bytes in place of this one.

@@ -3,8 +3,8 @@
 //! What each rule of the policy says where it matters.
 
 use crate::policy::{
-    is_backlog_run_over, is_sending, Arrivals, Budget, Overtaking, Placement, Sent, Stamp,
-    StreamHints, BATCH, LARGE, MOST_ASIDE, MUCH, SLOW_NS,
+    is_backlog_run_over, is_sending, is_turn_over, Arrivals, Budget, Overtaking, Placement, Sent,
+    Stamp, StreamHints, BATCH, LARGE, MOST_ASIDE, MUCH, SLOW_NS,
 };
 use crate::wake::Came;
 
@@ -87,6 +87,15 @@ fn a_stream_waits_for_much_that_was_sent_just_now() {
         ..much
     };
     assert!(!known.is_much_ahead(|| now));
+}
+
+#[test]
+fn a_turn_is_over_in_time() {
+    let now = 1_000_000 * MS;
+    assert!(is_turn_over(0, now));
+    assert!(!is_turn_over(now, now));
+    assert!(!is_turn_over(now, now + MS / 4));
+    assert!(is_turn_over(now, now + MS));
 }
 
 #[test]
