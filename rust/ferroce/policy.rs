@@ -132,7 +132,7 @@ pub(crate) struct Sent {
     pub(crate) at: Stamp,
     /// When it was much.
     pub(crate) much_at: Stamp,
-    /// The peer has said that it has all of it.
+    /// The peer is known to have all of it.
     pub(crate) is_acknowledged: bool,
 }
 

@@ -200,7 +200,7 @@ pub(crate) fn run_at(
         // And what is sent again after a timeout has no order to keep.
         let is_for_here = deferred.faults.has_outcome() || deferred.is_overdue;
         // Nor has what comes after the acknowledgement of all.
-        let is_free = is_for_here || half.service.is_acknowledged();
+        let is_free = is_for_here || is_known_received(&qp, &half);
         let ahead = ahead.filter(|_| needs_order || !is_free);
         let gate = SendGate {
             is_handed_over: half.is_handed_over,
@@ -212,7 +212,7 @@ pub(crate) fn run_at(
         let run = run.unwrap_or_else(|| send(&qp, &mut half, &mut deferred, now));
         half.is_handed_over |= wake::is_handed_over(&run, needs_order);
         qp.last_sent
-            .note_acknowledged(half.service.is_acknowledged());
+            .note_acknowledged(is_known_received(&qp, &half));
         if half.send.queue.is_drained() {
             qp.stream.note_idle(&qp.fixed.send_cq.poster);
         }
@@ -231,6 +231,12 @@ pub(crate) fn run_at(
         kick::fault_send(qp);
     }
     run
+}
+
+/// Returns true if nothing that was sent can be overtaken, as the peer has acknowledged it. That is of use
+/// where receivers in this machine may be at it: a card has sent what is not in flight.
+fn is_known_received(qp: &Qp, half: &SendHalf) -> bool {
+    qp.shared().is_local && half.service.is_acknowledged()
 }
 
 /// Returns when to look at the requester's timeouts. Not while packets wait for memory: what one of them

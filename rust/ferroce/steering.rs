@@ -131,7 +131,7 @@ impl LastSent {
         self.much_at.write_once(Stamp::new(now).0);
     }
 
-    /// Notes whether the peer has said that it has all of it. Under the half's lock.
+    /// Notes whether the peer is known to have all of it. Under the half's lock.
     #[inline]
     pub(crate) fn note_acknowledged(&self, all: bool) {
         if self.is_acknowledged.read_once() != all {

@@ -47,6 +47,8 @@ pub struct Scenario {
     pub guesses: u8,
     /// What is in flight is recent at any time.
     pub is_recent: bool,
+    /// Receivers in this machine may be at what was sent until it is acknowledged.
+    pub is_local: bool,
     /// Memory is never faulted in by the CPU that has replied last.
     pub faults_elsewhere: bool,
     /// The rule that is broken.
@@ -72,6 +74,7 @@ impl Scenario {
         placed_memory: Memory::Present,
         guesses: 2,
         is_recent: false,
+        is_local: false,
         faults_elsewhere: false,
         broken: None,
     };
@@ -955,10 +958,12 @@ impl Step<'_> {
 
     fn requests_ahead(&mut self) -> Option<Cpu> {
         // Whether it is long ago is a guess, where nothing depends on it.
-        let may_be_ahead = match self.scenario.needs_order {
-            true => self.state.in_flight() > 0,
-            false => self.state.under_way > 0 && (self.scenario.is_recent || self.guess()),
+        let scenario = self.scenario;
+        let is_out = match scenario.is_local && !scenario.needs_order {
+            true => self.state.under_way > 0,
+            false => self.state.in_flight() > 0,
         };
+        let may_be_ahead = is_out && (scenario.needs_order || scenario.is_recent || self.guess());
         self.ahead(self.state.last_sent, || may_be_ahead)
     }
 
@@ -981,7 +986,8 @@ impl Step<'_> {
         self.state.is_handed_over |= needs_order && ahead.is_some();
         let has_failed = self.begin_send(first);
         let is_known = has_failed && !needs_order && !self.is_broken(Broken::LeavesFailures);
-        let is_free = is_known || (!needs_order && self.state.under_way == 0);
+        let is_received = self.scenario.is_local && self.state.under_way == 0;
+        let is_free = is_known || (!needs_order && is_received);
         let ahead = ahead.filter(|_| !is_free);
         let has_left = self.state.is_blocked || self.state.again > 0;
         let gate = SendGate {

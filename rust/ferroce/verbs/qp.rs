@@ -584,8 +584,7 @@ impl Handle {
             }
             half.is_handed_over = false;
             half.waiting.clear();
-            qp.last_sent
-                .note_acknowledged(half.service.is_acknowledged());
+            qp.last_sent.note_acknowledged(true);
         }
         let mut half = qp.recv.lock();
         let _ = pump::replies(qp, &mut half, &mut deferred);

@@ -60,11 +60,18 @@ const GONE: Scenario = Scenario {
     ..NOTHING
 };
 
+/// Over a card, and where receivers are in this machine.
 fn nothing_is_left(scenario: Scenario) {
-    let found = explore(&scenario, MOST);
-    println!("{} states of {scenario:?}", found.states);
-    if let Some(violation) = found.violation {
-        panic!("{violation}");
+    for is_local in [false, true] {
+        let scenario = Scenario {
+            is_local,
+            ..scenario
+        };
+        let found = explore(&scenario, MOST);
+        println!("{} states of {scenario:?}", found.states);
+        if let Some(violation) = found.violation {
+            panic!("{violation}");
+        }
     }
 }
 

@@ -48,6 +48,11 @@ impl Machine {
         })
     }
 
+    fn is_known_received(&self, qp: usize) -> bool {
+        let state = &self.qps[qp];
+        self.costs.wire.is_none() && state.sent == state.acked
+    }
+
     fn much_ahead(&self, qp: usize, cx: &Context) -> Option<usize> {
         self.sent_ahead(qp, cx, |sent| sent.is_much_ahead(|| cx.t))
     }
@@ -58,11 +63,9 @@ impl Machine {
         cx: &Context,
         may_be_overtaken: impl FnOnce(Sent) -> bool,
     ) -> Option<usize> {
-        let state = &self.qps[qp];
-        let is_acknowledged = state.sent == state.acked;
-        let ahead = state
-            .last_sent
-            .ahead(cx.cpu, is_acknowledged, may_be_overtaken);
+        let is_acknowledged = self.is_known_received(qp);
+        let last_sent = &self.qps[qp].last_sent;
+        let ahead = last_sent.ahead(cx.cpu, is_acknowledged, may_be_overtaken);
         ahead.filter(|_| self.rules.bonds)
     }
 
@@ -129,7 +132,7 @@ impl Machine {
         if let Some(acked) = ack {
             self.retire(qp, acked, cx);
         }
-        let ahead = ahead.filter(|_| self.qps[qp].sent != self.qps[qp].acked);
+        let ahead = ahead.filter(|_| !self.is_known_received(qp));
         let gate = SendGate {
             is_handed_over: false,
             stops_sending: false,
