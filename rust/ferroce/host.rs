@@ -131,11 +131,7 @@ impl Common<'_> {
     }
 
     fn push(&mut self, completion: &Completion) {
-        let arrival = if completion.grh {
-            self.arrival()
-        } else {
-            None
-        };
+        let arrival = if completion.grh { self.arrival() } else { None };
         self.deferred.completed = true;
         self.deferred
             .notice

@@ -238,7 +238,10 @@ fn completions_are_polled_as_they_were_written() {
         let arrival = Arrival { ipv6, vlan };
         let slot = encode_kernel_completion(&completion(), 1, Some(arrival));
         // Processes read the same.
-        assert_eq!(slot[..48], encode_completion(&completion(), 1, Some(arrival)));
+        assert_eq!(
+            slot[..48],
+            encode_completion(&completion(), 1, Some(arrival))
+        );
         let polled = decode_completion(&slot).unwrap();
         assert_eq!(polled.arrival, Some(arrival));
         assert_eq!((polled.wr_id, polled.byte_len), (completion().wr_id, 296));
