@@ -59,6 +59,10 @@ pub(crate) const LARGE: u32 = 1024;
 /// Bytes that one run sends at least for it to be much: more than a message that somebody waits for.
 pub(crate) const MUCH: u64 = 6 << 10;
 
+/// Bytes that one run sends at least for it to be much where it may be all that somebody waits for: enough
+/// for another CPU to begin with while the rest is sent.
+pub(crate) const MUCH_ALONE: u64 = 32 << 10;
+
 /// How many packets may be put aside in the backlogs of all queue pairs until the CPU that brings more has
 /// to handle them. With many queue pairs one CPU would run far ahead of the other otherwise, and use memory
 /// that is in no cache.

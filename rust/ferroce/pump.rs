@@ -19,7 +19,7 @@ use crate::host::{Deferred, RecvSide, SendSide};
 use crate::keys::Segment;
 use crate::own;
 use crate::payload::{Memory, Payload};
-use crate::policy::{Budget, MUCH};
+use crate::policy::{Budget, MUCH, MUCH_ALONE};
 use crate::qp::{Qp, RecvHalf, Route, Run, SendHalf};
 use crate::service::{QpRequester, QpResponder, QpSender, RecvService, SendService};
 use crate::stats::Stats;
@@ -273,7 +273,9 @@ fn connected(
         qp.last_sent.note();
         qp.last_sent.note_at(now.as_ns());
     }
-    flush_path(qp, &qp.last_sent, &mut route.path, stats);
+    // A message that its poster waits for is received here: another CPU would have nothing to do beside it.
+    let goes_on = run == Run::More || qp.is_stream();
+    flush_path(qp, &qp.last_sent, &mut route.path, stats, goes_on);
     run
 }
 
@@ -329,7 +331,7 @@ pub(crate) fn replies(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) -> 
         if pass.has_sent {
             qp.last_replied.note();
         }
-        flush_path(qp, &qp.last_replied, &mut route.path, stats);
+        flush_path(qp, &qp.last_replied, &mut route.path, stats, true);
         run
     });
     if run == Run::Absent {
@@ -338,8 +340,8 @@ pub(crate) fn replies(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) -> 
     run
 }
 
-/// Sends what waits to go together, and notes if it was much.
-fn flush_path(qp: &Qp, last: &LastSent, path: &mut Path, stats: &Stats) {
+/// Sends what waits to go together, and notes if it was much. `goes_on` says whether this CPU will send on.
+fn flush_path(qp: &Qp, last: &LastSent, path: &mut Path, stats: &Stats, goes_on: bool) {
     let bytes = tx::flush(path, &qp.fixed.credit, stats);
     if let Some(frames) = path.take_own() {
         if let Err(drop) = own::pass(qp, frames) {
@@ -350,6 +352,8 @@ fn flush_path(qp: &Qp, last: &LastSent, path: &mut Path, stats: &Stats) {
         return;
     }
     let now = now_ns();
-    qp.shared().senders.note(now);
+    if goes_on || bytes >= MUCH_ALONE {
+        qp.shared().senders.note(now);
+    }
     last.note_much(now);
 }

@@ -9,7 +9,7 @@ use super::{Context, Event, Machine, Task};
 use crate::policies::machine::Poll;
 use crate::policy::{
     is_backlog_run_over, is_sending, Budget, Overtaking, Placement, Sent, Serve, LARGE, MOST_ASIDE,
-    MUCH, SLOW_NS,
+    MUCH, MUCH_ALONE, SLOW_NS,
 };
 use crate::wake::{self, Act, Further, Put, Run, SendBy, SendGate};
 
@@ -193,8 +193,12 @@ impl Machine {
             state.last_sent.note(cx.cpu, began);
             self.transmit(qp, Packet::Request(first), count, bytes, cx);
         }
-        if bytes >= MUCH {
+        let known = self.known_by(qp);
+        let goes_on = run == Run::More || self.qps[known].stream.is_one();
+        if bytes >= MUCH_ALONE || (bytes >= MUCH && goes_on) {
             self.cpus[cx.cpu].sent_much_at = cx.t;
+        }
+        if bytes >= MUCH {
             self.qps[qp].last_sent.note_much(cx.t);
         }
         run
