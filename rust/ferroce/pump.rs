@@ -243,7 +243,7 @@ pub(crate) fn requests(qp: &Qp, half: &mut SendHalf, deferred: &mut Deferred, no
                 connected(qp, requester, host, route, now)
             }
             (SendService::Connected(..), None) => Run::Idle,
-            (SendService::Datagram(sender), _) => datagrams(qp, sender, host),
+            (SendService::Datagram(sender), _) => datagrams(qp, sender, host, now),
         }
     });
     if run == Run::Absent {
@@ -280,7 +280,7 @@ fn connected(
 }
 
 /// Sends datagrams. Each path is locked once for those that follow each other on it.
-fn datagrams(qp: &Qp, sender: &mut QpSender, host: &mut SendSide<'_>) -> Run {
+fn datagrams(qp: &Qp, sender: &mut QpSender, host: &mut SendSide<'_>, now: Instant) -> Run {
     let credit = &qp.fixed.credit;
     let stats = host.common.stats;
     let mtu = qp.shared().port.active_mtu();
@@ -308,6 +308,7 @@ fn datagrams(qp: &Qp, sender: &mut QpSender, host: &mut SendSide<'_>) -> Run {
     };
     if pass.has_sent {
         qp.last_sent.note();
+        qp.last_sent.note_at(now.as_ns());
     }
     run
 }

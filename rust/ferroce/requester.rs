@@ -307,20 +307,11 @@ impl TimerCallback for Qp {
                 service.handle_timeout(now, host);
             });
         });
-        if let Run::Elsewhere(cpu) = run {
-            look_at(this, cpu, has_unsent);
+        let has_sent_lately = || this.last_sent.is_within(SLOW_NS);
+        let sender = wake::after_timer(run, has_unsent, has_sent_lately);
+        if let SendBy::Softirq(_) = sender {
+            kick::look_after(this, SLOW_NS);
         }
+        send_by(this, sender);
     }
-}
-
-/// Sees to it that `cpu` sends, to which that was left, if there is something to be sent. Its work items may
-/// have to wait; a softirq does not.
-fn look_at(qp: ArcBorrow<'_, Qp>, cpu: CpuId, has_unsent: bool) {
-    if !has_unsent {
-        return;
-    }
-    if !qp.last_sent.is_within(SLOW_NS) {
-        kick::send_on(qp, cpu);
-    }
-    kick::look_after(qp, SLOW_NS);
 }

@@ -5,7 +5,7 @@
 use kernel::sync::{Arc, ArcBorrow};
 use kernel::workqueue::WorkItem;
 use rdma::net::CreditWaker;
-use rdma::work::{give_way, let_others_go_first};
+use rdma::work::{give_way, let_others_go_first, others_wait};
 
 use crate::ah::Found;
 use crate::deliver;
@@ -67,9 +67,9 @@ fn find_address(qp: &Qp) {
 /// Has others run first that want the CPU, as this item has more to do. With nothing held.
 fn let_others(qp: &Qp) {
     let senders = &qp.shared().senders;
-    if qp.takes_turns() && senders.is_turn_over() {
-        let_others_go_first();
+    if qp.takes_turns() && others_wait() && senders.is_turn_over() {
         senders.begin_turn();
+        let_others_go_first();
     } else {
         give_way();
     }

@@ -138,7 +138,7 @@ impl SendService {
         }
     }
 
-    /// Returns true if something is to be sent again that was sent before, and may be now.
+    /// Returns true if something that it has taken is to be sent, for the first time or again.
     pub(crate) fn has_unsent(&self) -> bool {
         match self {
             Self::Connected(_, requester) => requester.has_unsent(),

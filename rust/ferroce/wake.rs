@@ -146,6 +146,23 @@ pub(crate) fn after_response<C>(
     }
 }
 
+/// Returns the context that sends what a run of the timer has left to another CPU, if something is unsent. The
+/// work items of that CPU may have to wait, which it shows by sending nothing; a softirq does not.
+#[inline]
+pub(crate) fn after_timer<C>(
+    run: Run<C>,
+    is_unsent: bool,
+    has_sent_lately: impl FnOnce() -> bool,
+) -> SendBy<C> {
+    match run {
+        Run::Elsewhere(cpu) if is_unsent => match has_sent_lately() {
+            true => SendBy::Process(cpu),
+            false => SendBy::Softirq(cpu),
+        },
+        _ => SendBy::Nobody,
+    }
+}
+
 /// Returns how the run of replies ends that a request led to, or nothing if it is to be run now.
 /// `came` notes the request.
 #[inline]

@@ -365,12 +365,12 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
         }
     }
 
-    /// Returns true if packets are to be sent again, and not only after the peer's RNR time.
+    /// Returns true if of what it has taken something is to be sent, and not only after the peer's RNR time.
     pub fn has_unsent(&self) -> bool {
         match &self.phase {
             Phase::Running(sequence) => {
                 let waits = matches!(sequence.blocked, Some(Blocked::Rnr(_)));
-                sequence.next != sequence.end && !waits
+                !waits && self.window.get(sequence.cursor).is_some()
             }
             Phase::Idle | Phase::Stopped(_) | Phase::Error => false,
         }

@@ -3,8 +3,8 @@
 //! What the driver does with its [`wake`], step by step.
 
 use crate::wake::{
-    self, after_doorbell, after_replies, after_request, after_response, further, is_handed_over,
-    place, replies_elsewhere, Act, Came, Further, Put, Rest, Run, SendBy, SendGate,
+    self, after_doorbell, after_replies, after_request, after_response, after_timer, further,
+    is_handed_over, place, replies_elsewhere, Act, Came, Further, Put, Rest, Run, SendBy, SendGate,
 };
 
 type Cpu = u8;
@@ -958,12 +958,14 @@ impl Step<'_> {
 
     fn requests_ahead(&mut self) -> Option<Cpu> {
         // Whether it is long ago is a guess, where nothing depends on it.
-        let scenario = self.scenario;
-        let is_out = match scenario.is_local && !scenario.needs_order {
-            true => self.state.under_way > 0,
-            false => self.state.in_flight() > 0,
+        let in_flight = self.state.in_flight() > 0;
+        let is_recent = self.scenario.is_recent;
+        // Of little that was sent over a card what is in flight counts, of much that it was just now.
+        let may_be_ahead = match (self.scenario.needs_order, self.scenario.is_local) {
+            (true, _) => in_flight,
+            (false, true) => self.state.under_way > 0 && (is_recent || self.guess()),
+            (false, false) => in_flight && is_recent || self.guess(),
         };
-        let may_be_ahead = is_out && (scenario.needs_order || scenario.is_recent || self.guess());
         self.ahead(self.state.last_sent, || may_be_ahead)
     }
 
@@ -1013,6 +1015,12 @@ impl Step<'_> {
                 after_response(run, other, has_left, act(is_for_each))
             }
             (First::GoOn, Run::Elsewhere(cpu)) => SendBy::Softirq(cpu),
+            (First::Timeout, run) => {
+                let is_unsent = self.state.posted > 0 || self.state.again > 0;
+                let sender = after_timer(run, is_unsent, || self.guess());
+                self.state.armed |= sender != SendBy::Nobody;
+                sender
+            }
             (_, Run::Elsewhere(cpu)) => SendBy::Process(cpu),
             _ => SendBy::Nobody,
         };

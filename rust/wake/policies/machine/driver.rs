@@ -110,6 +110,18 @@ impl Machine {
         }
     }
 
+    fn look_after_time(&mut self, qp: usize, cx: &mut Context) {
+        let run = self.send(qp, None, None, cx);
+        let has_left = self.qps[qp].has_left();
+        let sent_at = self.qps[qp].last_sent.at;
+        let has_sent_lately = || sent_at.is_within(cx.t, SLOW_NS);
+        let sender = wake::after_timer(run, has_left, has_sent_lately);
+        if let SendBy::Softirq(_) = sender {
+            self.look_after(qp, SLOW_NS, cx);
+        }
+        self.send_by(qp, sender, cx);
+    }
+
     fn run_later(&mut self, qp: usize, cx: &mut Context) {
         let last = self.qps[qp].last_sent.cpu;
         let known = self.known_by(qp);
@@ -258,7 +270,7 @@ impl Machine {
     pub(super) fn softirq(&mut self, task: Task, cx: &mut Context) {
         match task {
             Task::Arrived { qp, first, count } => self.arrive(qp, first, count, cx),
-            Task::Timer(qp) => self.send_or_leave(qp, cx),
+            Task::Timer(qp) => self.look_after_time(qp, cx),
             Task::Send(qp) => {
                 self.begin(qp, Kind::Send, cx);
                 self.send_or_leave(qp, cx);

@@ -71,7 +71,7 @@ impl Stream {
 
 pub(crate) struct LastSent {
     pub(crate) cpu: Option<usize>,
-    at: Stamp,
+    pub(crate) at: Stamp,
     much_at: Stamp,
 }
 
