@@ -27,11 +27,12 @@ consumer()
 	[ ${#load_server[@]} -gt 0 ] || load_server=("${server[@]}")
 }
 
+# Those that came: what is only sent again and again is no traffic.
 packets()
 {
-	local sent
-	sent=$(cat "/sys/class/infiniband/$DEV_A/ports/1/hw_counters/sent_pkts" 2>/dev/null) || sent=0
-	echo "$sent"
+	local came
+	came=$(cat "/sys/class/infiniband/$DEV_A/ports/1/hw_counters/rcvd_pkts" 2>/dev/null) || came=0
+	echo "$came"
 }
 
 run_once()
@@ -49,6 +50,7 @@ run_once()
 works()
 {
 	local server client load load_server stays port before
+	heal
 	consumer "$@"
 	before=$(packets)
 	run_once
@@ -62,7 +64,7 @@ is_over()
 	[ ! -e "/proc/$1" ] || grep -q '^State:.*[ZX]' "/proc/$1/status"
 }
 
-# It sends, from one look to the next.
+# It receives, from one look to the next.
 packets_flow()
 {
 	local before=$seen
@@ -70,12 +72,14 @@ packets_flow()
 	[ $((seen - before)) -ge $SOME_PACKETS ] && [ "$before" -gt 0 ]
 }
 
-# Objects of processes; the kernel has some of its own for each device.
+# Of processes, also of those that are gone, of which no name is known. The kernel has some objects of its own
+# for each device, whose users have names in brackets.
 no_objects()
 {
-	local kind
+	local kind objects
 	for kind in qp cq mr pd; do
-		! rdma resource show "$kind" | grep -q "pid" || return 1
+		objects=$(rdma resource show "$kind") || return 1
+		[ -z "$objects" ] || ! grep -v 'comm \[' <<<"$objects" || return 1
 	done
 }
 
@@ -113,8 +117,11 @@ link_is_deleted()
 heal()
 {
 	[ -e "/sys/class/infiniband/$DEV_A" ] || link_add a "$DEV_A" "$DRIVER_A"
+	[ -e "/sys/class/infiniband/$DEV_B" ] || link_add b "$DEV_B" "$DRIVER_B"
 	wait_gid "$DEV_A" "$ADDR4_A"
 	wait_gid "$DEV_A" "$ADDR6_A"
+	wait_gid "$DEV_B" "$ADDR4_B"
+	wait_gid "$DEV_B" "$ADDR6_B"
 }
 
 # A process and all that it has started.
@@ -148,6 +155,7 @@ disturbed()
 {
 	local disturbance=$1 server client load load_server stays port server_pid client_pid seen=0
 	shift
+	heal
 	consumer "$@"
 	ip netns exec b "${load_server[@]}" >"$ktap_tmp/server" 2>&1 &
 	server_pid=$!

@@ -15,7 +15,7 @@ nfs_serve()
 	mount -t tmpfs -o size=512m none "$2"
 	# Who reads what the test prints need not wait for it.
 	# shellcheck disable=SC2154 # ktap.sh has it
-	ip netns exec "$1" bash -c "$(declare -f nfs_server); nfs_server $2 $NFS_PORT ${NFS_VERSION:-4.2}" \
+	ip netns exec "$1" bash -c "$(declare -f nfs_server until_so); nfs_server $2 $NFS_PORT ${NFS_VERSION:-4.2}" \
 		>"$2.log" 2>&1 </dev/null {ktap_stdout}>&- &
 	echo $! >"$2.pid"
 	wait_for 30 nfs_is_served "$1" && return
@@ -43,8 +43,10 @@ nfs_server()
 		mount -t tmpfs none /run
 		rpcbind -f -w &
 		pids="$pids $!"
+		until_so rpcinfo -p
 		rpc.mountd --foreground &
 		pids="$pids $!"
+		until_so rpcinfo -t 127.0.0.1 mountd 3
 		rpc.nfsd --rdma="$2" 8
 	else
 		rpc.mountd --no-nfs-version 3 --foreground &
@@ -54,6 +56,16 @@ nfs_server()
 	# shellcheck disable=SC2064 # the processes of now
 	trap "rpc.nfsd 0; kill $pids" TERM
 	wait || true
+}
+
+# until_so COMMAND...: for ten seconds at most.
+until_so()
+{
+	local left=100
+	until "$@" >/dev/null 2>&1; do
+		[ $((left--)) -gt 0 ] || return 1
+		sleep 0.1
+	done
 }
 
 nfs_is_served()

@@ -78,13 +78,10 @@ nvme_not_connected()
 	[ -z "$(nvme_disk)" ]
 }
 
-# With options of nvme connect in NVME_OPTIONS.
-NVME_OPTIONS=()
-
 nvme_connect()
 {
 	nvme connect -t rdma -a "$NVME_ADDRESS" -s 4420 -n "$NVME_NQN" -q "$NVME_HOST" \
-		-I "${NVME_HOST##*:}" -i 2 "${NVME_OPTIONS[@]}"
+		-I "${NVME_HOST##*:}" -i 2
 	wait_for 20 nvme_disk_is_there
 }
 
