@@ -120,7 +120,11 @@ impl Stamp {
 pub(crate) enum Overtaking {
     /// The message is lost, or the request that they belong to: its refusal arrives before the responses in
     /// front of it.
-    Loses,
+    Loses {
+        /// Also what its receiver has begun with just now is waited for, though its poster may be served
+        /// late for that.
+        is_strict: bool,
+    },
     /// The peer asks for them once more, and says what it has received.
     Costs {
         /// The CPU that sends hands the frames over to a receiver in this machine, maybe, and not to a
@@ -142,10 +146,9 @@ pub(crate) struct Sent {
 
 impl Sent {
     /// Returns true if what another CPU sends may overtake that, of which `in_flight` frames were not
-    /// received yet. A frame counts as received when its receiver begins with it, or with its train, so much
-    /// sent just now counts as in flight for a time. Where the peer says what it has, nothing that it
-    /// has is overtaken; and what a receiver in this machine may be at counts as in flight until then. But
-    /// there is an end to it, as the CPU may stand still.
+    /// received yet. A frame counts as received when its receiver begins with it, or with its train, so what
+    /// was sent just now counts as in flight for a time, much for longer. Where the peer says what it has, nothing that it has is overtaken; and what a receiver in this machine may be
+    /// at counts as in flight until then. But there is an end to it, as the CPU may stand still.
     #[inline]
     pub(crate) fn may_be_overtaken(
         self,
@@ -154,7 +157,12 @@ impl Sent {
         now: impl FnOnce() -> u64,
     ) -> bool {
         match overtaking {
-            Overtaking::Loses => in_flight > 0 || self.much_at.is_within(now(), SLOW_NS),
+            Overtaking::Loses { .. } if in_flight > 0 => true,
+            Overtaking::Loses { is_strict } => {
+                let now = now();
+                self.much_at.is_within(now, SLOW_NS)
+                    || (is_strict && self.at.is_within(now, RECENT_NS))
+            }
             Overtaking::Costs { .. } if self.is_acknowledged => false,
             Overtaking::Costs { is_local: true } => self.at.is_within(now(), HELD_NS),
             Overtaking::Costs { is_local: false } => {

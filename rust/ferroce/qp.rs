@@ -370,7 +370,9 @@ impl Qp {
         let service = self.fixed.service;
         let is_local = self.fixed.shared.is_local;
         let overtaking = match service.needs_order() {
-            true => Overtaking::Loses,
+            true => Overtaking::Loses {
+                is_strict: service.is_connected(),
+            },
             false if service.is_answered() => Overtaking::Costs { is_local },
             false => return None,
         };
@@ -399,7 +401,8 @@ impl Qp {
     #[inline]
     pub(crate) fn replies_ahead(&self) -> Option<CpuId> {
         let in_flight = self.fixed.credit.in_flight();
-        self.last_replied.ahead(Overtaking::Loses, in_flight)
+        self.last_replied
+            .ahead(Overtaking::Loses { is_strict: false }, in_flight)
     }
 
     /// Returns true if its last requests were those of a stream.

@@ -69,6 +69,11 @@ impl Service {
         self != Self::Gsi
     }
 
+    /// Returns true if it has one peer.
+    pub(crate) fn is_connected(self) -> bool {
+        matches!(self, Self::Connection(_))
+    }
+
     /// Whether a request is complete when the peer has answered, and not as soon as it is sent.
     pub(crate) fn is_answered(self) -> bool {
         matches!(self, Self::Connection(Connection::Reliable))

@@ -962,7 +962,7 @@ impl Step<'_> {
         let is_recent = self.scenario.is_recent;
         // Of little that was sent over a card what is in flight counts, of much that it was just now.
         let may_be_ahead = match (self.scenario.needs_order, self.scenario.is_local) {
-            (true, _) => in_flight,
+            (true, _) => in_flight || self.guess(),
             (false, true) => self.state.under_way > 0 && (is_recent || self.guess()),
             (false, false) => in_flight && is_recent || self.guess(),
         };

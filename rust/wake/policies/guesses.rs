@@ -9,6 +9,7 @@ use crate::policy::{
 use crate::wake::Came;
 
 const MS: u64 = 1_000_000;
+const LOSES: Overtaking = Overtaking::Loses { is_strict: false };
 
 fn place(other: Option<u8>, is_crowded: bool, is_batch_full: bool) -> Placement<u8> {
     let hints = StreamHints {
@@ -44,12 +45,17 @@ fn sent(at: u64, much_at: u64) -> Sent {
 fn where_overtaking_loses_what_is_in_flight_is_never_overtaken() {
     let now = 1_000_000 * MS;
     let old = sent(now - 1000 * MS, now - 1000 * MS);
-    assert!(old.may_be_overtaken(Overtaking::Loses, 1, || now));
-    assert!(!old.may_be_overtaken(Overtaking::Loses, 0, || now));
+    assert!(old.may_be_overtaken(LOSES, 1, || now));
+    assert!(!old.may_be_overtaken(LOSES, 0, || now));
+    let strict = Overtaking::Loses { is_strict: true };
+    let little = sent(now - MS / 2, 0);
+    assert!(little.may_be_overtaken(strict, 0, || now));
+    assert!(!little.may_be_overtaken(strict, 0, || now + MS));
+    assert!(!little.may_be_overtaken(LOSES, 0, || now));
     let much = sent(now - 2 * MS, now - 2 * MS);
-    assert!(much.may_be_overtaken(Overtaking::Loses, 0, || now));
+    assert!(much.may_be_overtaken(LOSES, 0, || now));
     let later = now + SLOW_NS;
-    assert!(!much.may_be_overtaken(Overtaking::Loses, 0, || later));
+    assert!(!much.may_be_overtaken(LOSES, 0, || later));
 }
 
 #[test]

@@ -76,7 +76,7 @@ impl Machine {
             ..
         } = &self.qps[qp];
         let ahead = last_replied.ahead(cx.cpu, false, |sent| {
-            sent.may_be_overtaken(Overtaking::Loses, *in_flight, || cx.t)
+            sent.may_be_overtaken(Overtaking::Loses { is_strict: false }, *in_flight, || cx.t)
         });
         ahead.filter(|_| self.rules.bonds)
     }
@@ -511,7 +511,7 @@ impl Machine {
         let state = &mut self.qps[qp];
         state.replied = state.owed;
         let ack = Packet::Ack(state.owed);
-        state.last_replied.note(cx.cpu, cx.t);
+        state.last_replied.cpu = Some(cx.cpu);
         self.transmit(qp, ack, 1, 0, cx);
     }
 
