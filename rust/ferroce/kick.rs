@@ -12,6 +12,7 @@
 use kernel::cpu::CpuId;
 use kernel::sync::{Arc, ArcBorrow};
 use rdma::timer::now_ns;
+use rdma::work::Queue;
 
 use crate::policy::{Placement, RECENT_NS};
 use crate::qp::{work, Qp};
@@ -53,17 +54,13 @@ pub(crate) fn handle_responses_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
 /// Has process context go on with all that was left to it, on `cpu`.
 pub(crate) fn run_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     let queues = &qp.shared().queues;
-    if qp.takes_turns() {
-        let _ = queues
-            .bound
-            .enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into());
-        return;
-    }
-    let high = &queues.bound_high;
-    if high
-        .enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into())
-        .is_ok()
-    {
+    let takes_turns = qp.takes_turns();
+    let queue: &Queue = match takes_turns {
+        true => &queues.bound,
+        false => &queues.bound_high,
+    };
+    let queued = queue.enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into());
+    if queued.is_ok() && !takes_turns {
         queues.nudge(cpu);
     }
 }
@@ -71,13 +68,13 @@ pub(crate) fn run_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
 /// Likewise, on a CPU that the scheduler chooses: where no CPU is idle, that may be the one that has sent last.
 pub(crate) fn run_anywhere(qp: ArcBorrow<'_, Qp>) {
     let queues = &qp.shared().queues;
-    if qp.takes_turns() {
-        let _ = queues.unbound.enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
-        return;
-    }
-    let high = &queues.unbound_high;
-    let is_queued = high.enqueue::<Arc<Qp>, { work::RUN }>(qp.into()).is_ok();
-    if !is_queued || !qp.last_sent.is_within(RECENT_NS) {
+    let takes_turns = qp.takes_turns();
+    let queue: &Queue = match takes_turns {
+        true => &queues.unbound,
+        false => &queues.unbound_high,
+    };
+    let queued = queue.enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
+    if queued.is_err() || takes_turns || !qp.last_sent.is_within(RECENT_NS) {
         return;
     }
     if let Some(cpu) = qp.last_sent.cpu() {

@@ -61,7 +61,14 @@ pub(crate) const MUCH: u64 = 6 << 10;
 
 /// Bytes that one run sends at least for it to be much where it may be all that somebody waits for: enough
 /// for another CPU to begin with while the rest is sent.
-pub(crate) const MUCH_ALONE: u64 = 32 << 10;
+const MUCH_ALONE: u64 = 32 << 10;
+
+/// Returns true if a CPU that has sent so many bytes in one run had better have others handle packets. `goes_on`
+/// says whether it will send on.
+#[inline]
+pub(crate) fn keeps_busy(bytes: u64, goes_on: bool) -> bool {
+    bytes >= if goes_on { MUCH } else { MUCH_ALONE }
+}
 
 /// How many packets may be put aside in the backlogs of all queue pairs until the CPU that brings more has
 /// to handle them. With many queue pairs one CPU would run far ahead of the other otherwise, and use memory
@@ -147,8 +154,9 @@ pub(crate) struct Sent {
 impl Sent {
     /// Returns true if what another CPU sends may overtake that, of which `in_flight` frames were not
     /// received yet. A frame counts as received when its receiver begins with it, or with its train, so what
-    /// was sent just now counts as in flight for a time, much for longer. Where the peer says what it has, nothing that it has is overtaken; and what a receiver in this machine may be
-    /// at counts as in flight until then. But there is an end to it, as the CPU may stand still.
+    /// was sent just now counts as in flight for a time, much for longer. Where the peer says what it has,
+    /// nothing that it has is overtaken; and what a receiver in this machine may be at counts as in flight
+    /// until then. But there is an end to it, as the CPU may stand still.
     #[inline]
     pub(crate) fn may_be_overtaken(
         self,

@@ -19,7 +19,7 @@ use crate::host::{Deferred, RecvSide, SendSide};
 use crate::keys::Segment;
 use crate::own;
 use crate::payload::{Memory, Payload};
-use crate::policy::{Budget, MUCH, MUCH_ALONE};
+use crate::policy::{keeps_busy, Budget, MUCH};
 use crate::qp::{Qp, RecvHalf, Route, Run, SendHalf};
 use crate::service::{QpRequester, QpResponder, QpSender, RecvService, SendService};
 use crate::stats::Stats;
@@ -353,7 +353,7 @@ fn flush_path(qp: &Qp, last: &LastSent, path: &mut Path, stats: &Stats, goes_on:
         return;
     }
     let now = now_ns();
-    if goes_on || bytes >= MUCH_ALONE {
+    if keeps_busy(bytes, goes_on) {
         qp.shared().senders.note(now);
     }
     last.note_much(now);

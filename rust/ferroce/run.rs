@@ -66,9 +66,7 @@ fn find_address(qp: &Qp) {
 
 /// Has others run first that want the CPU, as this item has more to do. With nothing held.
 fn let_others(qp: &Qp) {
-    let senders = &qp.shared().senders;
-    if qp.takes_turns() && others_wait() && senders.is_turn_over() {
-        senders.begin_turn();
+    if qp.takes_turns() && others_wait() && qp.shared().senders.ends_turn() {
         let_others_go_first();
     } else {
         give_way();

@@ -63,17 +63,18 @@ impl Senders {
         known.is_some_and(|known| is_sending(known.sent_much_at.read_once(), now))
     }
 
-    /// Returns true if work items of this CPU that take turns with others had theirs.
-    pub(crate) fn is_turn_over(&self) -> bool {
-        let known = self.of(CpuId::current());
-        known.is_none_or(|known| is_turn_over(known.turn_at.read_once(), now_ns()))
-    }
-
-    /// Notes that others had their turn.
-    pub(crate) fn begin_turn(&self) {
-        if let Some(known) = self.of(CpuId::current()) {
-            known.turn_at.write_once(now_ns());
+    /// Returns true if work items of this CPU that take turns with others had theirs. The next turn of these
+    /// begins then.
+    pub(crate) fn ends_turn(&self) -> bool {
+        let now = now_ns();
+        let Some(known) = self.of(CpuId::current()) else {
+            return true;
+        };
+        let is_over = is_turn_over(known.turn_at.read_once(), now);
+        if is_over {
+            known.turn_at.write_once(now);
         }
+        is_over
     }
 
     /// Returns the CPU that should handle a packet of so many bytes in place of this one.

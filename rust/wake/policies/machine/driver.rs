@@ -8,8 +8,8 @@ use super::side::{Kind, Packet, Qp};
 use super::{Context, Event, Machine, Task};
 use crate::policies::machine::Poll;
 use crate::policy::{
-    is_backlog_run_over, is_sending, Budget, Overtaking, Placement, Sent, Serve, LARGE, MOST_ASIDE,
-    MUCH, MUCH_ALONE, SLOW_NS,
+    is_backlog_run_over, is_sending, keeps_busy, Budget, Overtaking, Placement, Sent, Serve, LARGE,
+    MOST_ASIDE, MUCH, SLOW_NS,
 };
 use crate::wake::{self, Act, Further, Put, Run, SendBy, SendGate};
 
@@ -207,7 +207,7 @@ impl Machine {
         }
         let known = self.known_by(qp);
         let goes_on = run == Run::More || self.qps[known].stream.is_one();
-        if bytes >= MUCH_ALONE || (bytes >= MUCH && goes_on) {
+        if keeps_busy(bytes, goes_on) {
             self.cpus[cx.cpu].sent_much_at = cx.t;
         }
         if bytes >= MUCH {
