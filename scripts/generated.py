@@ -2,6 +2,7 @@
 """What the scripts share that make a document of what the code says."""
 
 import difflib
+import json
 import sys
 
 
@@ -12,6 +13,17 @@ def table(head, rows):
     text = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
             for row in [head, *rows]]
     return "\n".join([line, text[0], line, *text[1:], line])
+
+
+def load(path):
+    """What is recorded there, or nothing."""
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def runs(records, program):
+    """With which kernel, and when, each driver was tried, of the records by driver."""
+    return "; ".join(f"{driver}: Linux {record[program]['kernel']}, {record[program]['date']}"
+                     for driver, record in records.items() if program in record)
 
 
 def write_or_check(target, new):

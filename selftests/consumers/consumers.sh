@@ -83,13 +83,19 @@ no_objects()
 	done
 }
 
+# Who is disturbed is over in time.
+client_notices()
+{
+	wait_for "$NOTICES_S" is_over "$client_pid" || ktap_fail "it did not notice"
+}
+
 # A server may have a process for each client.
 peer_dies()
 {
 	local family
 	mapfile -t family < <(family_of "$server_pid")
 	kill -KILL "${family[@]}"
-	wait_for "$NOTICES_S" is_over "$client_pid" || ktap_fail "it did not notice"
+	client_notices
 }
 
 goes_on_or_ends()
@@ -97,12 +103,18 @@ goes_on_or_ends()
 	is_over "$client_pid" || packets_flow
 }
 
-link_bounces()
+# bounce SECONDS: the link is down for so long.
+bounce()
 {
 	ip -n a link set eth0 down
-	sleep 0.5 # that is how long it is down
+	sleep "$1"
 	ip -n a link set eth0 up
 	ip -n a address replace "$ADDR6_A/64" dev eth0 nodad
+}
+
+link_bounces()
+{
+	bounce 0.5
 	seen=0
 	wait_for "$NOTICES_S" goes_on_or_ends || ktap_fail "it neither goes on nor ends"
 }
@@ -110,7 +122,7 @@ link_bounces()
 link_is_deleted()
 {
 	within 20 rdma link delete "$DEV_A"
-	wait_for "$NOTICES_S" is_over "$client_pid" || ktap_fail "it did not notice"
+	client_notices
 }
 
 # Whatever of the wire is not there.
@@ -174,25 +186,27 @@ disturbed()
 	works "$@"
 }
 
-# standing NAME CONSUMER...: all tests of one; of a short run that it works, and survives the loss of
-# its device.
-standing()
+# disturbances HOW NAME CONSUMER...: one of each kind; HOW, ktap_test or ktap_more, says whether a short run
+# has the loss of the device.
+disturbances()
 {
-	local name=$1
-	shift
-	ktap_test "$name" works "$@"
+	local how=$1 name=$2
+	shift 2
 	ktap_more "$name, the peer's process is killed" disturbed peer_dies "$@"
 	ktap_more "$name, the link goes down and up" disturbed link_bounces "$@"
-	ktap_test "$name, the link is deleted" disturbed link_is_deleted "$@"
+	"$how" "$name, the link is deleted" disturbed link_is_deleted "$@"
+}
+
+# standing NAME CONSUMER...: all tests of one.
+standing()
+{
+	ktap_test "$1" works "${@:2}"
+	disturbances ktap_test "$@"
 }
 
 # standing_too: likewise, where another one stands for it in a short run.
 standing_too()
 {
-	local name=$1
-	shift
-	ktap_test "$name" works "$@"
-	ktap_more "$name, the peer's process is killed" disturbed peer_dies "$@"
-	ktap_more "$name, the link goes down and up" disturbed link_bounces "$@"
-	ktap_more "$name, the link is deleted" disturbed link_is_deleted "$@"
+	ktap_test "$1" works "${@:2}"
+	disturbances ktap_more "$@"
 }

@@ -18,12 +18,6 @@ loop_up()
 	ip link set nv1 up
 	ip link set nv0 up
 	ip address add $LOOP_ADDRESS/24 dev nv0
-	loop_link_add "$1" "$2"
-}
-
-# loop_link_add DEVICE DRIVER
-loop_link_add()
-{
 	rdma link add "$1" type "$2" netdev nv0
 	wait_gid "$1" $LOOP_ADDRESS
 }
