@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Address handles: where datagrams go.
+//! Address handles: the destinations of datagrams.
 //!
-//! A provider that knows no numbers of address handles says in each work request where it goes. For
-//! that, a queue pair has [`Vectors`].
+//! An old provider does not know numbers of address handles, and puts an address vector into each work
+//! request. For these, a queue pair has [`Vectors`].
 
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -20,8 +20,8 @@ use crate::tx;
 
 /// An address handle.
 ///
-/// All queue pairs of its protection domain may send by it, each under its own lock: the path has
-/// one too, which is taken after that.
+/// All queue pairs of its protection domain may send by it, each under its own lock. The lock of the
+/// path is taken after that.
 #[pin_data]
 pub(crate) struct Ah {
     pd: PdId,
@@ -29,7 +29,7 @@ pub(crate) struct Ah {
     destination: BhSpinLock<Destination>,
 }
 
-/// Where it leads.
+/// The destination of an address handle.
 pub(crate) struct Destination {
     pub(crate) info: AhInfo,
     pub(crate) path: Path,
@@ -43,24 +43,23 @@ impl Ah {
         })
     }
 
-    /// Whether objects of `pd` may use it.
+    /// Returns true if objects of `pd` may use it.
     pub(crate) fn is_of(&self, pd: PdId) -> bool {
         self.pd == pd
     }
 
-    /// Where it leads.
+    /// Returns the destination.
     pub(crate) fn info(&self) -> AhInfo {
         self.destination.lock().info
     }
 
-    /// Has it lead elsewhere.
+    /// Changes the destination.
     pub(crate) fn replace(&self, destination: Destination) {
         let old = core::mem::replace(&mut *self.destination.lock(), destination);
         drop(old);
     }
 
-    /// Runs `f` on the path there, which nobody else sends by meanwhile, and sends what that left
-    /// to go together.
+    /// Runs `f` on the path with exclusive access, and then sends the pending train.
     pub(crate) fn with_path<R>(
         &self,
         credit: &Arc<Credit>,
@@ -74,11 +73,10 @@ impl Ah {
     }
 }
 
-/// Where one queue pair sends by address vectors: what came of the last one.
+/// The address vectors of one queue pair, with the result for the last one.
 ///
-/// Finding the netdev of a GID may sleep, and so is not done where work requests are taken: the request
-/// waits until a work item has done it. Each connection of rdma_cm has vectors of its own, mostly from
-/// the same GID: for these nothing has to be found.
+/// Finding the netdev of a GID may sleep. So a work request waits until a work item has found it. Each
+/// connection of rdma_cm has its own vectors, mostly from the same GID, for which nothing must be found.
 #[derive(Default)]
 pub(crate) struct Vectors {
     wanted: Option<AddressVector>,
@@ -95,7 +93,7 @@ struct Known {
 }
 
 impl Known {
-    /// As much of another vector, if that is sent from the same GID, `ours`.
+    /// Returns the entry for another vector, if it is sent from the same GID, `ours`.
     fn turn_to(self, vector: AddressVector, pd: PdId, qpn: Qpn, ours: &Gid) -> Option<Self> {
         let egress = self.egress?;
         if self.local != ours.gid || !egress.is_of(&ours.netdev) {
@@ -112,7 +110,7 @@ impl Known {
     }
 }
 
-/// What a queue pair knows of an address vector.
+/// The result for an address vector.
 pub(crate) enum Lookup {
     Found(Arc<Ah>),
     /// It leads nowhere.
@@ -122,8 +120,8 @@ pub(crate) enum Lookup {
 }
 
 impl Vectors {
-    /// Looks `vector` up, for the queue pair `qpn` of `pd`. Our GID must be what the port's table has at
-    /// its index, still. Process and softirq context.
+    /// Looks up `vector` for the queue pair `qpn` of `pd`. The port's table must still have our GID at
+    /// its index. Process and softirq context.
     pub(crate) fn look_up(
         &mut self,
         vector: AddressVector,
@@ -161,12 +159,12 @@ impl Vectors {
         }
     }
 
-    /// What a work item is to find out.
+    /// Takes the address vector for a work item to resolve.
     pub(crate) fn take_wanted(&mut self) -> Option<AddressVector> {
         self.wanted.take()
     }
 
-    /// Remembers what a work item has found out.
+    /// Stores the result of a work item.
     pub(crate) fn learn(&mut self, found: Found) {
         self.known = Some(found.0);
     }
@@ -177,7 +175,7 @@ impl Vectors {
     }
 }
 
-/// What a work item found out.
+/// The result of a work item.
 pub(crate) struct Found(Known);
 
 impl Found {
@@ -198,7 +196,7 @@ impl Found {
     }
 }
 
-/// The MAC address that the process may have found is not used: packets go as the IP stack has it.
+/// Resolves the destination by the IP stack. A MAC address found by the process is not used.
 fn destination_of(
     vector: &AddressVector,
     qpn: Qpn,
@@ -220,7 +218,7 @@ fn destination_of(
         traffic_class: info.traffic_class,
         hop_limit: info.hop_limit,
         flow_label: info.flow_label,
-        source_port: udp_sport(info.flow_label, qpn, qpn),
+        source_port: udp_sport(info.flow_label, qpn.get(), qpn.get()),
         mac: mac_of_gid(info.dgid),
     };
     let path = egress.path(flow)?;

@@ -25,11 +25,11 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    /// May sleep.
+    /// Attaches a device to a netdev. May sleep.
     ///
     /// # Errors
     ///
-    /// `EEXIST` if the netdev has a device already, `EADDRINUSE` if somebody else has UDP port 4791 in its
+    /// `EEXIST` if the netdev has a device already, `EADDRINUSE` if another user has UDP port 4791 in its
     /// namespace.
     pub(crate) fn new(
         namespace: &PerNetRef<'_, Namespace>,
@@ -59,7 +59,7 @@ impl Attached {
     }
 }
 
-/// Has packets for the netdev's default GID arrive, whatever the IPv6 stack thinks of it.
+/// Receives packets for the netdev's default GID, regardless of the IPv6 stack.
 fn default_gid(netdev: &NetDevice, ingress: &Arc<Ingress>) -> Result<Option<DefaultGid<Ingress>>> {
     match DefaultGid::serve(netdev, ingress.clone()) {
         Ok(default_gid) => Ok(Some(default_gid)),
@@ -83,7 +83,7 @@ impl Drop for Attached {
     }
 }
 
-/// What goes with a network namespace.
+/// The state of a network namespace.
 #[pin_data]
 pub(crate) struct Namespace {
     sockets: Arc<Sockets>,

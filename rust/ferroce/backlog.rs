@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Packets that wait for another CPU to handle them.
+//! Packets that another CPU handles.
 //!
-//! The softirq that receives a packet handles it. Where both ends are on this machine that is mostly the
-//! CPU that has sent the packet, which then does the work of both ends while others may be idle. So large
-//! packets are put aside there, for a softirq of another CPU, as receive packet steering would do if it was
-//! set up. Meanwhile whatever else comes for the queue pair waits behind them. Replies, and requests that a
-//! response allows, are sent by the CPU that has received the packets: what two CPUs send overtakes each
-//! other in the queues that each CPU has.
+//! The softirq that receives a packet handles it. If both ends are on this machine, this is usually the
+//! CPU that sent the packet. It then does the work of both ends, while other CPUs may be idle. So large
+//! packets are steered to a softirq of another CPU, like with receive packet steering. Later packets of
+//! the queue pair wait behind them. Replies, and requests that a response allows, are sent by the CPU
+//! that received the packets. Packets of two CPUs would overtake each other.
 //!
-//! A backlog is bounded. A CPU that finds no room handles the oldest packets, and so is held back as it
-//! would be without a backlog: nothing is lost here that the wire did not lose.
+//! A backlog is bounded. A CPU that finds no room handles the oldest packets, which slows it down as
+//! without a backlog. So steering adds no loss.
 //!
-//! Where a network's card brings in packets nothing is put aside, unless the CPU sends much too.
+//! Packets from a network card are steered only if the receiving CPU also sends much.
 //!
-//! Packets that a connection has for its own device enter no network. Their sender appends them here
+//! Packets of a connection to its own device enter no network. Their sender appends them here
 //! ([`Backlog::put_own`]).
 
 use core::mem;
@@ -35,23 +34,23 @@ queue_purpose! {
     PutAside: 1 << 14
 }
 
-/// How many packets a CPU handles at most to have room for one.
+/// Packets that a CPU handles at most to make room for one.
 const MAKE_ROOM: u32 = 64;
 
-/// A queue pair's packets for another CPU, or from its own device.
+/// Packets of a queue pair for another CPU, or from the same device.
 ///
-/// Locks: `turn` is taken in softirq context, or by a work item, with no other lock of ours; all that
-/// handling a packet takes is taken under it, and handlers of completions run under it. `packets` is
-/// taken under it, or under that half of a queue pair, of any, which has packets for it; nothing is
-/// taken under `packets`.
+/// `turn` is taken in softirq context or by a work item, with no other lock of this driver. Locks for
+/// handling a packet are taken under it, and completion handlers run under it. `packets` is taken under
+/// `turn`, or under the half's lock of any queue pair that appends packets. No lock is taken under
+/// `packets`.
 #[pin_data]
 pub(crate) struct Backlog {
-    /// Packets are in it, or one from it is being handled. Changed under `packets`; to false under
-    /// `turn` as well.
+    /// There are packets, or one is being handled. It changes under `packets`, and to false under
+    /// `turn`, too.
     is_open: Atomic<bool>,
-    /// The queue pair's work item of process context is to go on with it.
+    /// The work item of process context must continue.
     is_left: Atomic<bool>,
-    /// The CPU that handles the packets, and the one that received them; of an open backlog.
+    /// The CPU that handles the packets, and the one that received them, while the backlog is open.
     cpu: Atomic<u32>,
     from: Atomic<u32>,
     /// Held while a packet is taken out and handled.
@@ -66,19 +65,19 @@ fn has_room() -> bool {
     PacketQueue::<PutAside>::len_of_all() < MOST_ASIDE
 }
 
-/// What became of a packet that is for another CPU.
+/// The fate of a packet for another CPU.
 pub(crate) enum Aside {
-    /// All that came before is handled by now, so it is to be handled here.
+    /// All earlier packets are handled, so this CPU handles it.
     No(HeldPacket),
-    /// It waits behind others, of which that CPU knows.
+    /// It waits behind others, for which a work item is queued.
     Behind,
-    /// It is the first that waits: that CPU has to be told.
+    /// It is the first packet: the caller must queue the work item on that CPU.
     First(CpuId),
 }
 
-/// Why a packet was not put aside.
+/// The reason for which a packet was not appended.
 enum Declined {
-    /// All that came before is handled by now.
+    /// All earlier packets are handled.
     Closed(HeldPacket),
     Full(HeldPacket),
 }
@@ -95,20 +94,20 @@ impl Backlog {
         })
     }
 
-    /// Whether what arrives waits behind others, which were put aside.
+    /// Returns true if a received packet must wait behind others.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.is_open.load(Acquire)
     }
 
-    /// Returns the CPU that should handle a packet of so many bytes in place of this one, where none waits.
+    /// Returns the CPU that should handle a packet of this size, if the backlog is closed.
     #[inline]
     pub(crate) fn other_for(senders: &Senders, bytes: u32) -> Option<CpuId> {
         senders.other_for(bytes).filter(|_| has_room())
     }
 
-    /// Puts `packet` aside for `other`, or for the CPU that handles those before it. Where there is no room
-    /// `handle` gets what came first. Softirq context.
+    /// Appends `packet` for `other`, or for the CPU that handles the packets before it. If there is no
+    /// room, `handle` handles the oldest packets. Softirq context.
     pub(crate) fn put(
         &self,
         packet: HeldPacket,
@@ -118,7 +117,7 @@ impl Backlog {
     ) -> Aside {
         let mut packet = packet;
         for round in 0..=MAKE_ROOM {
-            // What could not be made good by that much work is not the fault of this queue pair.
+            // After that much work, other queue pairs fill the backlogs.
             let has_room = || round == MAKE_ROOM || has_room();
             match self.push(packet, other, has_room) {
                 Ok(first) => {
@@ -137,8 +136,8 @@ impl Backlog {
         Aside::Behind
     }
 
-    /// Appends `packet` for `other`, or for the CPU that handles those before it. Returns `other` if there are
-    /// none: from then on until it is closed the backlog has a work item that is queued or runs.
+    /// Appends `packet` for `other`, or for the CPU that handles the packets before it. Returns `other`
+    /// if it is the first. From then on a work item is queued or runs until the backlog closes.
     fn push(
         &self,
         packet: HeldPacket,
@@ -162,19 +161,19 @@ impl Backlog {
         }
     }
 
-    /// Opens it, for `cpu`; `from` received the packets. Under `packets`.
+    /// Opens the backlog for `cpu`. `from` received the packets. `packets` must be held.
     fn open(&self, cpu: CpuId, from: u32) {
         self.cpu.write_once(cpu.as_u32());
         self.from.write_once(from);
         self.is_open.store(true, Release);
     }
 
-    /// Appends packets that never left the module, for `cpu`, or for the CPU that handles those before them.
-    /// Returns that one, which has to be told. Bottom halves are disabled.
+    /// Appends packets of the same device, for `cpu` or for the CPU that handles the packets before
+    /// them. Returns that CPU, on which the caller must queue the work item. Bottom halves are disabled.
     pub(crate) fn put_own(&self, own: PacketQueue<OwnFrames>, cpu: CpuId) -> CpuId {
         let mut packets = self.packets.lock();
         if !self.is_open.read_once() {
-            // Nothing overtakes what is in no queue of the network.
+            // Nothing overtakes packets that are in no queue of the network.
             self.open(cpu, u32::MAX);
         }
         packets.append(own);
@@ -185,10 +184,11 @@ impl Backlog {
         self.packets.lock().pop()
     }
 
-    /// Returns the CPU that has received the packets, if that is another one: it sends while there are some.
+    /// Returns the CPU that received the packets, if it is another one. It sends while there are
+    /// packets.
     ///
-    /// It sends by a work item, which has to be queued for all that it is to send: the CPU that handles the
-    /// packets that are here does so for those alone.
+    /// It sends by a work item, which must be queued for each reason to send. The CPU that handles these
+    /// packets queues it for them only.
     #[inline]
     pub(crate) fn origin(&self) -> Option<CpuId> {
         if !self.is_open.read_once() {
@@ -197,12 +197,12 @@ impl Backlog {
         wake::origin(CpuId::from_u32(self.from.read_once()), CpuId::current())
     }
 
-    /// Gives it to another CPU that does not send, if there is one and this one sends by now. Returns that
-    /// CPU, which has to be told. A work item of a backlog that is queued while it runs stays on its CPU, so
-    /// this is for process context.
+    /// Moves the backlog to another CPU that does not send, if this CPU sends now. Returns that
+    /// CPU, on which the caller must queue the work item. A work item that is queued while it runs
+    /// stays on its CPU, so this is for process context.
     ///
-    /// A backlog that always has something in it would stay where it is otherwise, and with it, in the end,
-    /// all that the wire does: the scheduler has work follow work.
+    /// A backlog that is never empty would otherwise stay on its CPU. The scheduler would draw all other
+    /// work to this CPU.
     pub(crate) fn move_away(&self, senders: &Senders) -> Option<CpuId> {
         let other = senders.idler()?;
         let _packets = self.packets.lock();
@@ -213,26 +213,25 @@ impl Backlog {
         Some(other)
     }
 
-    /// Leaves it to the work item of process context, which has to be queued.
+    /// Leaves the backlog to the work item of process context, which the caller must queue.
     pub(crate) fn leave(&self) {
         self.is_left.store(true, Release);
     }
 
-    /// Returns true if it was left to process context, once. The queue of work items orders this behind
-    /// [`leave`](Self::leave).
+    /// Returns true once after [`leave`](Self::leave). The queue of work items orders this behind it.
     pub(crate) fn take_over(&self) -> bool {
         self.is_left.read_once() && self.is_left.xchg(false, Acquire)
     }
 
-    /// Forgets all, for a queue pair that begins anew.
+    /// Drops all packets, for a queue pair that is reset.
     pub(crate) fn clear(&self) {
         let forgotten = mem::take(&mut *self.packets.lock());
         // Without the lock: packets of our own tell their sender that they are gone.
         drop(forgotten);
     }
 
-    /// Has the oldest packet handled. Closes the backlog and returns false if there is none. For the one
-    /// work item that does so; softirq context.
+    /// Handles the oldest packet. Closes the backlog and returns false if there is none. Only the work
+    /// item of the backlog calls this. Softirq context.
     pub(crate) fn handle_next(&self, handle: impl FnOnce(RxPacket<'_>)) -> bool {
         let turn = self.turn.lock();
         let Some(oldest) = self.pop_or_close() else {

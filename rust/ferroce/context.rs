@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Contexts: what one process that has opened a device may use of what all share.
+//! Contexts: the shares of a process that has opened a device in its common resources.
 
 use core::ops::Deref;
 
@@ -17,22 +17,21 @@ use rdma::work::{Flags, Queue};
 
 use crate::table::AH_NUMBERS;
 
-/// Bytes of packets, with all that the kernel keeps for them, that wait for the memory of one process:
-/// several queues full of the largest.
+/// Bytes of packets that wait for the memory of one process, including the kernel's own data: several
+/// full queues of the largest packets.
 const MOST_HELD_BYTES: usize = 16 << 20;
 
-/// Members of multicast groups that are of one context.
+/// Memberships in multicast groups of one context.
 pub(crate) const MAX_ATTACHED: usize = 2048;
 
-/// Address handles of one context, of all that there are. Mostly its memory is at an end before.
+/// Address handles of one context. Its memory usually ends first.
 const MAX_AHS: usize = (*AH_NUMBERS.end() as usize + 1) / 8;
 
-/// Workers that sleep for one context, on a NUMA node, for memory that has to be paged in. As many disks' worth of
-/// requests at a time; what is more waits in line, behind what is the process's own.
+/// Workers that fault in memory for one context, on each NUMA node. Further faults wait in line behind
+/// those of the same process.
 const PAGING_WORKERS: u16 = 4;
 
-/// Contexts of one user that have such workers, its processes that use on-demand memory: so many, or
-/// several for each CPU.
+/// Contexts of one user that may have such workers: this number, or several for each CPU.
 const PAGERS_OF_A_USER: usize = 128;
 const PAGERS_OF_A_CPU: usize = 4;
 
@@ -40,18 +39,18 @@ fn pagers_of_a_user() -> usize {
     PAGERS_OF_A_USER.max(PAGERS_OF_A_CPU.saturating_mul(nr_cpu_ids() as usize))
 }
 
-/// What one of those may have of what there is a number of for all.
+/// The shares of one context, or of one user, in resources with a fixed number.
 struct Numbers {
     /// Address handles.
     ahs: Arc<Share>,
-    /// Queue pairs in multicast groups; one for each group that it is in.
+    /// Memberships of queue pairs in multicast groups.
     attached: Arc<Share>,
-    /// Bytes of packets that wait for memory.
+    /// Bytes of waiting packets.
     held_bytes: Arc<Share>,
 }
 
 impl Numbers {
-    /// As many as one context may have, as many times. May sleep.
+    /// Creates shares of `times` contexts. May sleep.
     fn new(times: usize) -> Result<Self> {
         Ok(Self {
             ahs: Share::new(MAX_AHS.saturating_mul(times))?,
@@ -74,10 +73,11 @@ impl Numbers {
     }
 }
 
-/// How many times as much as one context all those of a user may have: half of what there is.
+/// The shares of a user, in units of one context's: half of all.
 const CONTEXTS_OF_A_USER: usize = 4;
 
-/// Who has opened a device, however often: else a process had as many shares as it has files.
+/// A user that has opened a device. A process may open it once for each file that it may have, so
+/// contexts alone would not bound it.
 struct User {
     euid: Kuid,
     contexts: usize,
@@ -85,7 +85,7 @@ struct User {
     pagers: Arc<Share>,
 }
 
-/// All that have opened a device.
+/// All users of a device.
 #[pin_data]
 pub(crate) struct Users {
     #[pin]
@@ -93,7 +93,7 @@ pub(crate) struct Users {
 }
 
 impl Users {
-    /// Nobody. May sleep.
+    /// Creates an empty list. May sleep.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl Users {
         Arc::pin_init(users, GFP_KERNEL)
     }
 
-    /// Counts one more context of `euid`, until [`leave`](Self::leave). Returns what the user has.
+    /// Counts a context of `euid`, until [`leave`](Self::leave). Returns the shares of the user.
     fn enter(&self, euid: Kuid) -> Result<(Arc<Numbers>, Arc<Share>)> {
         let mut users = self.users.lock();
         if let Some(user) = users.iter_mut().find(|user| user.euid == euid) {
@@ -130,8 +130,8 @@ impl Users {
         Ok((numbers, pagers))
     }
 
-    /// Counts one context of `euid` less. What the user has is remembered for as long as anything uses
-    /// some of it, also of a context that was closed.
+    /// Removes a context of `euid`. The user is remembered while any of its share is in use, even by a
+    /// closed context.
     fn leave(&self, euid: Kuid) {
         let mut users = self.users.lock();
         if let Some(user) = users.iter_mut().find(|user| user.euid == euid) {
@@ -156,11 +156,11 @@ impl User {
 
 /// The context of a process that has opened a device.
 ///
-/// It owns the process's shares of what others need, too. Whoever uses some of a share holds the
-/// context, which may so outlive the core's. The kernel as a user has none, and is not bounded.
+/// It owns the shares of the process. A user of a share holds the context, which may so outlive the
+/// core's. The kernel has no context and no bound.
 pub(crate) struct Context {
     numbers: Numbers,
-    /// What all contexts of its user have together.
+    /// The shares that all contexts of its user have together.
     of_user: Arc<Numbers>,
     /// Where its memory is paged in, and written back to persistence. It is there once the process has
     /// a region that may need that.
@@ -170,7 +170,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// A context that uses nothing. May sleep.
+    /// Creates a context that uses nothing. May sleep.
     ///
     /// # Errors
     ///
@@ -186,7 +186,7 @@ impl Context {
         Ok(Arc::new(context, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// Counts one more address handle.
+    /// Charges an address handle.
     ///
     /// # Errors
     ///
@@ -195,7 +195,7 @@ impl Context {
         Ok([self.numbers.ahs.take(1)?, self.of_user.ahs.take(1)?])
     }
 
-    /// Counts one more queue pair that is in a group.
+    /// Charges a membership in a group.
     ///
     /// # Errors
     ///
@@ -211,17 +211,23 @@ impl Context {
         })
     }
 
-    /// Counts the memory of a packet that waits for memory.
+    /// Charges a packet that waits.
     ///
     /// # Errors
     ///
-    /// `ENOMEM` if it is too much; the packet is dropped then.
+    /// `ENOMEM` if there are too many; the packet is dropped then.
     pub(crate) fn charge(&self, packet: HeldPacket) -> Result<HeldPacket> {
         let shares = [&self.numbers.held_bytes, &self.of_user.held_bytes];
         packet.charged_to(shares).map_err(|_| ENOMEM)
     }
 
-    /// Makes a queue of work items that sleep for memory of the process, unless there is one. May sleep.
+    /// Returns true if half of the share for waiting packets is in use. The rest is reserved for packets
+    /// that wait for memory, because a peer decides how many early packets arrive. Any context.
+    pub(crate) fn holds_much(&self) -> bool {
+        self.numbers.held_bytes.is_half_used() || self.of_user.held_bytes.is_half_used()
+    }
+
+    /// Creates the workqueue for page faults of the process, unless it exists. May sleep.
     ///
     /// # Errors
     ///
@@ -236,19 +242,19 @@ impl Context {
         Ok(())
     }
 
-    /// The queue of work items that sleep for memory of the process. Any context.
+    /// Returns the workqueue for page faults of the process. Any context.
     #[inline]
     pub(crate) fn paging(&self) -> Option<&Queue> {
         self.paging.as_ref().map(|(queue, _)| queue)
     }
 
-    /// Whether the process has closed the device. Any context.
+    /// Returns true if the process has closed the device. Any context.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.read_once()
     }
 }
 
-/// What a queue pair that is in a group takes of its context's shares, and of its user's.
+/// The charges of a queue pair in a group: of its context's shares, and of its user's.
 pub(crate) struct Attached {
     of_context: Arc<Share>,
     of_user: Arc<Share>,
@@ -256,12 +262,12 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    /// Whether it was of that context.
+    /// Returns true if it was of that context.
     pub(crate) fn is_of(&self, context: &Context) -> bool {
         Arc::ptr_eq(&self.of_context, &context.numbers.attached)
     }
 
-    /// Whether it was of a context of the same user.
+    /// Returns true if it was of a context of the same user.
     pub(crate) fn is_of_user_of(&self, context: &Context) -> bool {
         Arc::ptr_eq(&self.of_user, &context.of_user.attached)
     }
@@ -275,7 +281,7 @@ pub(crate) struct OpenContext {
 }
 
 impl OpenContext {
-    /// A context of the calling process, which is one of `users`, that uses nothing. May sleep.
+    /// Creates a context of the calling process, which is one of `users`, that uses nothing. May sleep.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Completion queues: the ring that completions are written to, and who is told.
+//! Completion queues: the ring of completions, and events for its owner.
 
 use kernel::prelude::*;
 use kernel::sync::atomic::Atomic;
@@ -20,28 +20,28 @@ use crate::queue::{Move, PIECE};
 use crate::queues::Queues;
 use crate::stream::Poster;
 
-/// How long completions may come without their owner's asking to be told of them, until it is taken for one
-/// that polls, though it has asked before.
+/// How long completions may arrive without a request for an event, until an owner that sleeps counts as
+/// one that polls.
 const AWAKE_MS: u32 = 20;
 
-/// When the owner wants to be told of the next completion.
+/// The next completion that causes an event.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Armed {
-    /// Not at all.
+    /// None.
     No,
-    /// When it was solicited, or is an error.
+    /// A completion that is solicited, or an error.
     Solicited,
-    /// Whatever it is.
+    /// Any.
     Any,
 }
 
-/// What a completion queue's owner must be told, once no lock of ours is held.
+/// Events to raise for a completion queue, once no lock of this driver is held.
 #[derive(Clone, Copy, Default)]
 #[must_use]
 pub(crate) struct Notice {
-    /// There are completions, and it asked to be told.
+    /// There are completions, and the queue was armed.
     completed: bool,
-    /// A completion was lost as the queue is full. Said once.
+    /// A completion was lost because the queue is full. Reported once.
     overflowed: bool,
 }
 
@@ -50,38 +50,38 @@ impl Notice {
         !self.completed && !self.overflowed
     }
 
-    /// Adds what `other` has to say.
+    /// Adds the events of `other`.
     pub(crate) fn merge(&mut self, other: Self) {
         self.completed |= other.completed;
         self.overflowed |= other.overflowed;
     }
 }
 
-/// Who owns a completion queue.
+/// The owner of a completion queue.
 pub(crate) enum Owner {
-    /// A process, which maps the ring and polls it there. It is told at once.
+    /// A process, which maps the ring and polls it there. It gets events at once.
     Process,
-    /// The kernel, which polls by a verb. It is told by a work item: never in the course of a verb
-    /// that it calls, and never twice at a time.
+    /// The kernel, which polls by a verb. A work item raises its events: never in the course of a verb,
+    /// and never twice at a time.
     Kernel(Arc<Queues>),
 }
 
-/// How a completion queue is doing.
+/// The state of a completion queue, for reports.
 #[derive(Clone, Copy)]
 pub(crate) struct CqReport {
     /// Completions in it.
     pub(crate) fill: u32,
     /// The next slot to fill.
     pub(crate) producer: u32,
-    /// When its owner is told.
+    /// The next completion that causes an event.
     pub(crate) armed: Armed,
-    /// Whether a completion was lost as it was full.
+    /// A completion was lost because the queue was full.
     pub(crate) overflowed: bool,
 }
 
 /// A completion queue.
 ///
-/// Lock: the kernel may poll and arm it with interrupts disabled, which is how `ring` is held.
+/// `ring` disables interrupts, because the kernel may poll and arm the queue with interrupts disabled.
 #[pin_data]
 pub(crate) struct Cq {
     #[pin]
@@ -91,13 +91,13 @@ pub(crate) struct Cq {
     resizing: Mutex<()>,
     upcall: CqUpcall,
     owner: Owner,
-    /// Its owner asks to be told of completions: it sleeps until there are some.
+    /// The owner arms the queue and sleeps until there are completions.
     has_sleeper: Atomic<bool>,
-    /// What is known of the one that posts what completes here.
+    /// The poster whose requests complete here.
     pub(crate) poster: Poster,
     #[pin]
     tell: Work<Self>,
-    /// The work item has told.
+    /// The work item has raised its events.
     #[pin]
     told: CondVar,
 }
@@ -108,25 +108,25 @@ impl_has_work! {
 
 struct Ring {
     shared: SharedRing,
-    /// The next slot to fill; ours alone, whatever the shared index says.
+    /// The next slot to fill. It is independent of the shared index.
     producer: u32,
     armed: Armed,
-    /// When the owner has asked to be told, or was told, for the last time, and how far it had polled.
+    /// When the owner last armed the queue or got an event, and how far it had polled.
     awake_since: Ticks,
     polled_then: u32,
     overflowed: bool,
     telling: Telling,
 }
 
-/// What the work item has to do with it.
+/// The state of the work item that raises events.
 #[derive(Default)]
 struct Telling {
-    /// What it is to tell: set as a completion is written, so that who looks here knows of it before
-    /// the item is queued.
+    /// The events to raise. They are set when a completion is written, so they are visible before the
+    /// item is queued.
     owed: Notice,
-    /// It does.
+    /// The item is raising events.
     now: bool,
-    /// How often it has; wraps.
+    /// How often it has raised events; wraps.
     times: u32,
 }
 
@@ -137,7 +137,7 @@ impl Telling {
 }
 
 impl Cq {
-    /// A completion queue over `shared`, in which nothing was written yet.
+    /// Creates an empty completion queue over `shared`.
     pub(crate) fn new(shared: SharedRing, upcall: CqUpcall, owner: Owner) -> impl PinInit<Self> {
         let ring = Ring {
             shared,
@@ -160,13 +160,13 @@ impl Cq {
         })
     }
 
-    /// Whether the kernel owns it.
+    /// Returns true if the kernel owns it.
     pub(crate) fn is_kernel(&self) -> bool {
         matches!(self.owner, Owner::Kernel(_))
     }
 
-    /// Writes `completion`, with how the datagram arrived that it is of. Takes the ring's lock; may be
-    /// called under a queue pair's.
+    /// Writes `completion`, with the `arrival` of its datagram. Takes the ring's lock. May be called
+    /// under the lock of a queue pair.
     pub(crate) fn push(&self, completion: &Completion, arrival: Option<Arrival>) -> Notice {
         let mut ring = self.ring.lock();
         let written = if self.is_kernel() {
@@ -200,7 +200,7 @@ impl Cq {
         notice
     }
 
-    /// Arms the queue. Returns whether it holds completions already, for owners who ask.
+    /// Arms the queue. Returns true if it already holds completions.
     // Rules: CPL-17
     pub(crate) fn arm(&self, armed: Armed) -> bool {
         let mut ring = self.ring.lock();
@@ -210,28 +210,28 @@ impl Cq {
         ring.shared.consumer() != ring.producer
     }
 
-    /// Returns true if the owner sleeps until there are completions, or has done so lately: it does not poll
-    /// all the time.
+    /// Returns true if the owner sleeps until there are completions, or did so lately, instead of
+    /// polling.
     #[inline]
     pub(crate) fn has_sleeper(&self) -> bool {
         self.has_sleeper.read_once()
     }
 
-    /// Whether the owner has polled all of it.
+    /// Returns true if the owner has polled all of it.
     pub(crate) fn is_empty(&self) -> bool {
         let ring = self.ring.lock();
         ring.shared.consumer() == ring.producer
     }
 
-    /// Goes on in `new`, to which it moves what the owner, a process, has not polled yet. Returns the
-    /// old ring, in which nothing is written any more. Sleeps.
+    /// Moves completions that the owning process has not polled to `new`, and continues there. Returns
+    /// the old ring, which is no longer written. Sleeps.
     ///
-    /// Completions are written meanwhile, to the old ring. The owner must not poll.
+    /// Completions are written to the old ring meanwhile. The owner must not poll.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if `new` has too little room for that; `EINTR` if the process is being killed; `EBUSY` if
-    /// there is no end to it, as it polls all the time. The queue is as it was then.
+    /// `EINVAL` if `new` has too little room; `EINTR` if the process is being killed; `EBUSY` if the
+    /// copy does not end, because the owner polls all the time. The queue is then unchanged.
     pub(crate) fn resize(&self, new: SharedRing) -> Result<SharedRing> {
         let _resizing = self.resizing.lock();
         let (mut moving, mut consumer) = {
@@ -252,7 +252,7 @@ impl Cq {
         }
     }
 
-    /// Hands out the oldest completions, for as long as `take` returns true. The kernel's alone.
+    /// Passes the oldest completions to `take`, as long as it returns true. For kernel owners only.
     pub(crate) fn poll(&self, mut take: impl FnMut(&KernelCompletion) -> bool) {
         let ring = self.ring.lock();
         let mut consumer = ring.shared.consumer();
@@ -267,8 +267,8 @@ impl Cq {
         }
     }
 
-    /// Takes out the completions of a queue pair that is no more. The kernel's alone: what they name
-    /// may be gone, too.
+    /// Removes the completions of a destroyed queue pair. For kernel owners only: their data for
+    /// these completions may be gone, too.
     pub(crate) fn forget(&self, qpn: Qpn) {
         let mut ring = self.ring.lock();
         let (mut from, mut to) = (ring.shared.consumer(), ring.shared.consumer());
@@ -285,7 +285,7 @@ impl Cq {
         ring.shared.set_producer(to);
     }
 
-    /// How it is doing.
+    /// Returns the state of the queue.
     pub(crate) fn report(&self) -> CqReport {
         let ring = self.ring.lock();
         let consumer = ring.shared.consumer();
@@ -297,7 +297,8 @@ impl Cq {
         }
     }
 
-    /// Tells the owner. Called with no lock of ours held, as the owner may post, poll or arm.
+    /// Raises events for the owner. No lock of this driver is held, because the owner may post, poll or
+    /// arm.
     pub(crate) fn tell(this: &Arc<Self>, notice: Notice) {
         match &this.owner {
             _ if notice.is_empty() => {}
@@ -308,10 +309,10 @@ impl Cq {
         }
     }
 
-    /// Waits until the owner, the kernel, was told of what was written before. Sleeps.
+    /// Waits until pending events for a kernel owner were raised. Sleeps.
     ///
-    /// Once the last queue pair that writes here is gone it is not told any more, so that it may give
-    /// up what it has queued for the completion queue, and then that.
+    /// After the last queue pair of a completion queue is gone, there are no events. So the owner may
+    /// free its data for the completion queue, and then the queue.
     pub(crate) fn wait_told(&self) {
         let mut ring = self.ring.lock();
         let begun = ring.telling.times;
@@ -349,8 +350,8 @@ impl WorkItem for Cq {
 }
 
 impl Ring {
-    /// Moves the next piece of what was not polled. Returns whether all of it is moved. `consumer` is
-    /// where the owner polled when this was done last.
+    /// Moves the next piece of unpolled completions. Returns true if all are moved. `consumer` is the
+    /// owner's index at the last call.
     fn move_piece(&self, moving: &mut Move, consumer: &mut u32) -> Result<bool> {
         let shape = self.shared.shape();
         let start = self.shared.consumer();
@@ -362,7 +363,7 @@ impl Ring {
         moving.copy(&self.shared, start, held, &mut cqe)
     }
 
-    /// Goes on in `new`, to which all was moved. Returns the old ring.
+    /// Continues in `new`, which has all completions. Returns the old ring.
     fn go_on_in(&mut self, moving: &Move, new: SharedRing) -> SharedRing {
         let (_, producer) = moving.publish();
         self.producer = producer;
@@ -382,13 +383,13 @@ impl Ring {
         true
     }
 
-    /// Notes that the owner asks to be told, or is.
+    /// Notes that the owner arms the queue, or gets an event.
     fn note_awake(&mut self) {
         self.awake_since = Ticks::now();
         self.polled_then = self.shared.consumer();
     }
 
-    /// Returns true if the owner has stopped asking to be told, but polls.
+    /// Returns true if the owner polls without arming the queue.
     fn is_polled(&self) -> bool {
         self.armed == Armed::No
             && self.shared.consumer() != self.polled_then

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Hands packets to the queue pair that they are for.
+//! Passes packets to their queue pair.
 //!
-//! A packet's headers are copied out once and parsed, the queue pair must take it, and the ICRC must be
-//! right, in the order of what each check costs.
+//! The headers of a packet are copied once and parsed. The queue pair must accept the packet, and the
+//! ICRC must be right. The cheapest check comes first.
 
 use kernel::cpu::CpuId;
 use kernel::prelude::*;
@@ -15,6 +15,7 @@ use roce::qp::{self, Half};
 use roce::wire::Packet;
 
 use crate::backlog::{Aside, Backlog};
+use crate::congestion;
 use crate::kick;
 use crate::parse::{check_icrc, Parsed, FIRST_BYTES};
 use crate::payload::AtHand;
@@ -27,16 +28,19 @@ use crate::service::Service;
 use crate::stats::Counter;
 use crate::wake::{self, Act, Further};
 
-/// A packet with good headers, and its two ends.
+/// A packet with valid headers, and its two ends.
 pub(crate) struct Delivery<'a> {
     pub(crate) packet: &'a Packet,
     pub(crate) ends: Ends,
+    /// The network says that it met congestion.
+    is_marked: bool,
 }
 
 impl<'a> Delivery<'a> {
     pub(crate) fn new(datagram: &Datagram, packet: &'a Packet) -> Self {
         Self {
             packet,
+            is_marked: congestion::is_marked(datagram),
             ends: Ends {
                 ours: datagram.destination(),
                 theirs: datagram.source(),
@@ -44,13 +48,13 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// Checks that the queue pair takes it. Returns the half that it is for.
+    /// Checks that the queue pair accepts the packet. Returns the half that handles it.
     pub(crate) fn check(&self, qp: &Qp) -> Result<Half, Event> {
         let transport = qp.fixed.service.transport();
         qp::check(transport, qp.state(), qp.pkey(), self.packet)
     }
 
-    /// Hands it to that half.
+    /// Passes the packet to that half.
     pub(crate) fn hand_over(
         &self,
         qp: ArcBorrow<'_, Qp>,
@@ -58,6 +62,9 @@ impl<'a> Delivery<'a> {
         datagram: AtHand<'_>,
         act: Act,
     ) {
+        if self.is_marked {
+            congestion::handle_mark(qp, self.ends, self.packet);
+        }
         match half {
             Half::Requester => {
                 requester::handle_response(qp, self.ends, self.packet, datagram, act);
@@ -69,13 +76,13 @@ impl<'a> Delivery<'a> {
     }
 }
 
-/// Returns true if another CPU may handle packets for `qp`. Not datagrams: of them, more has to be known
-/// than what is kept.
+/// Returns true if another CPU may handle packets for `qp`. Datagrams need data that a backlog does not
+/// keep.
 pub(crate) fn may_be_put_aside(qp: &Qp) -> bool {
     matches!(qp.fixed.service, Service::Connection(_))
 }
 
-/// Puts a packet aside for another CPU, or for the one that handles those before it.
+/// Appends a packet to the backlog, for `other` or for the CPU that handles the packets before it.
 pub(crate) fn put_aside(
     qp: ArcBorrow<'_, Qp>,
     held: HeldPacket,
@@ -91,14 +98,14 @@ pub(crate) fn put_aside(
     }
 }
 
-/// Handles one of them, and what it leads to. Softirq context.
+/// Handles one such packet and its effects. Softirq context.
 fn handle_put_aside(qp: ArcBorrow<'_, Qp>, packet: RxPacket<'_>) {
     if let Err(drop) = take_in(qp, packet, Act::OnEach) {
         qp.shared().stats.count(drop);
     }
 }
 
-/// Checks it and hands it over. Returns which half it was for.
+/// Checks a packet and passes it to a half. Returns that half.
 fn take_in(qp: ArcBorrow<'_, Qp>, datagram: RxPacket<'_>, act: Act) -> Result<Half, Counter> {
     let mut first = [0; FIRST_BYTES];
     let first = datagram.peek(&mut first);
@@ -112,8 +119,8 @@ fn take_in(qp: ArcBorrow<'_, Qp>, datagram: RxPacket<'_>, act: Act) -> Result<Ha
     Ok(half)
 }
 
-/// Handles what was put aside for `qp`. Softirq context, or that of a work item. Returns true if a work
-/// item is to go on when others had their turn.
+/// Handles packets of the backlog. Softirq context, or that of a work item. Returns true if a work item
+/// must continue after other tasks.
 pub(crate) fn handle_backlog(qp: ArcBorrow<'_, Qp>) -> bool {
     let more = handle_some(qp, &qp.backlog);
     let gives_way = || is_cpu_wanted(&qp) || qp.shared().senders.idler().is_some();
@@ -124,7 +131,8 @@ pub(crate) fn handle_backlog(qp: ArcBorrow<'_, Qp>) -> bool {
             false
         }
         Further::Left => {
-            // A work item is for softirqs or for processes, so another one goes on in turn with these.
+            // A work item is for softirqs or for processes, so another one continues, in turn with
+            // these.
             qp.backlog.leave();
             kick::run_on(qp, CpuId::current());
             true
@@ -132,8 +140,8 @@ pub(crate) fn handle_backlog(qp: ArcBorrow<'_, Qp>) -> bool {
     }
 }
 
-/// Goes on with a backlog that was left to process context: has another CPU do so, if that is the better
-/// one. Returns likewise.
+/// Continues with a backlog that was left to process context, or has a better CPU do so. Returns the
+/// same.
 pub(crate) fn handle_left(qp: ArcBorrow<'_, Qp>) -> bool {
     if let Some(cpu) = qp.backlog.move_away(&qp.shared().senders) {
         kick::handle_backlog_on(qp, cpu);
@@ -142,7 +150,7 @@ pub(crate) fn handle_left(qp: ArcBorrow<'_, Qp>) -> bool {
     handle_backlog(qp)
 }
 
-/// Handles responses of its own device to `qp`. Softirq context.
+/// Handles responses of the same device. Softirq context.
 pub(crate) fn handle_responses(qp: ArcBorrow<'_, Qp>) {
     if handle_some(qp, &qp.responses) {
         kick::handle_responses_on(qp, CpuId::current());
@@ -151,8 +159,7 @@ pub(crate) fn handle_responses(qp: ArcBorrow<'_, Qp>) {
 
 /// Handles packets of a backlog. Returns true if there may be more.
 ///
-/// The CPU that received them, if that is another one, is interrupted once, to send what all of them
-/// have led to.
+/// If another CPU received them, it is interrupted once, to send all replies and requests.
 fn handle_some(qp: ArcBorrow<'_, Qp>, backlog: &Backlog) -> bool {
     let Some(origin) = backlog.origin() else {
         return handle_each(&qp, backlog, |packet| handle_put_aside(qp, packet));
@@ -174,7 +181,7 @@ fn handle_some(qp: ArcBorrow<'_, Qp>, backlog: &Backlog) -> bool {
     more
 }
 
-/// Handles packets of a backlog, until the run is over. Returns true if there may be more.
+/// Handles packets of a backlog until the run is over. Returns true if there may be more.
 fn handle_each(qp: &Qp, backlog: &Backlog, mut handle: impl FnMut(RxPacket<'_>)) -> bool {
     let mut handled = 0u32;
     while !is_backlog_run_over(handled, || is_cpu_wanted(qp)) {

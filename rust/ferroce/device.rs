@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A device: what it is to the RDMA core, and what its objects share.
+//! A device, as the RDMA core uses it, and the state that its objects share.
 
 use kernel::prelude::*;
 use kernel::sync::atomic::Atomic;
@@ -29,9 +29,9 @@ use crate::table::{AH_NUMBERS, QPNS};
 #[pin_data]
 pub(crate) struct Device {
     pub(crate) node_guid: [u8; 8],
-    /// What its queue pairs share.
+    /// The state that its queue pairs share.
     pub(crate) shared: Arc<Shared>,
-    /// Counts what was counted by counters that are gone.
+    /// The counts of counters that are gone.
     pub(crate) past_stats: Stats,
     /// The counters that queue pairs are bound to.
     #[pin]
@@ -140,8 +140,8 @@ impl Device {
         PortAttr {
             state,
             phys_state,
-            max_mtu: Mtu::B4096,
-            active_mtu: port.active_mtu(),
+            max_mtu: Mtu::B4096.code(),
+            active_mtu: port.active_mtu().code(),
             speed,
             max_msg_sz: limits::MAX_MESSAGE_BYTES,
             gid_tbl_len: GID_TABLE_LEN,
@@ -152,12 +152,13 @@ impl Device {
         }
     }
 
-    /// A count of violations as the port shows it, which stops at its largest value.
+    /// Returns a count of violations as the port reports it, which stops at its largest value.
     fn violations(&self, counter: Counter) -> u32 {
         u32::try_from(self.total(counter)).unwrap_or(u32::MAX)
     }
 
-    /// What all queue pairs have done, whatever they are or were bound to.
+    /// Returns the count of all queue pairs, regardless of the counters to which they are or were
+    /// bound.
     pub(crate) fn total(&self, counter: Counter) -> u64 {
         let own = self.shared.stats.get(counter);
         let mut total = own.wrapping_add(self.past_stats.get(counter));
@@ -167,7 +168,7 @@ impl Device {
         total
     }
 
-    /// What of the port never changes.
+    /// Returns the attributes of the port that never change.
     pub(crate) fn port_immutable() -> PortImmutable {
         PortImmutable {
             gid_tbl_len: GID_TABLE_LEN,
@@ -177,7 +178,7 @@ impl Device {
     }
 }
 
-/// What is done with memory that is paged in on demand: all that is done with other memory.
+/// The operations on memory that is paged in on demand: those on other memory.
 const ODP: OdpCaps = {
     const DATAGRAMS: OdpTransportCaps = OdpTransportCaps::SEND
         .and(OdpTransportCaps::RECV)
@@ -201,7 +202,7 @@ pub(crate) const MAX_QP_WR: u32 = 1 << 20;
 pub(crate) const MAX_SRQ_WR: u32 = 1 << 20;
 /// Scatter-gather elements of one of its receives.
 pub(crate) const MAX_SRQ_SGE: u32 = limits::MAX_SGE as u32;
-/// Completions of one queue: as many as mlx5 has. What they take is charged to their owner.
+/// Completions of one queue: as many as mlx5 has. Their memory is charged to the owner.
 pub(crate) const MAX_CQE: u32 = (1 << 22) - 1;
 const MAX_CQ: u32 = 1 << 20;
 const MAX_SRQ: u32 = 1 << 20;
@@ -211,7 +212,7 @@ const GID_TABLE_LEN: u16 = 1024;
 /// `IB_PORT_CM_SUP`.
 const PORT_CAP_CM: u32 = 1 << 16;
 
-/// The EUI-64 of a MAC address, as IPv6 makes it: the same whenever the link is made again.
+/// Returns the EUI-64 of a MAC address, as IPv6 makes it. It is the same after each link up.
 fn guid_of(mac: [u8; 6]) -> [u8; 8] {
     let [a, b, c, d, e, f] = mac;
     [a ^ 2, b, c, 0xff, 0xfe, d, e, f]

@@ -15,12 +15,14 @@
 //!   requester  responder            a half runs, under its lock
 //!   flush
 //!   pump                            the loop that sends
-//!   own  tell  held
+//!   own  tell
 //!   kick                            has work done, and where
 //!   qp                              a queue pair, and what those of a device share
+//!   early                           packets that came before their turn
 //!   host  service                   what the protocol sees
 //!   ah  cq  srq  objects
 //!   paging
+//!   held
 //!   payload
 //!   keys                            memory that keys open
 //!   backlog  stream  steering  tx  parse
@@ -30,13 +32,16 @@
 
 #![forbid(unsafe_code)]
 
+mod abi;
 mod ah;
 mod attach;
 mod backlog;
+mod congestion;
 mod context;
 mod cq;
 mod deliver;
 mod device;
+mod early;
 mod flush;
 mod groups;
 mod held;
@@ -74,7 +79,7 @@ mod verbs;
 mod wake;
 
 use kernel::prelude::*;
-use rdma::link::LinkRegistration;
+use rdma::link::{LinkRegistration, StandIn};
 use rdma::module::Unload;
 use rdma::net::NetdevNotifier;
 use rdma::sync::GlobalGuard;
@@ -89,10 +94,17 @@ module! {
     license: "GPL",
     alias: ["rdma-link-ferroce"],
     imports_ns: ["DMA_BUF"],
+    params: {
+        as_rxe: u8 {
+            default: 0,
+            description: "1: links of type rxe, too, in the place of rdma_rxe, which must not be loaded",
+        },
+    },
 }
 
-/// The module. Dropped from the first field to the last: who brings in work goes before who does it.
+/// The module. Its fields are dropped from first to last: sources of work before the objects that do it.
 struct Ferroce {
+    _stand_in: Option<StandIn<Verbs>>,
     _links: LinkRegistration<Verbs>,
     _notifier: NetdevNotifier<link::Events>,
     _state: GlobalGuard<link::State>,
@@ -104,8 +116,16 @@ impl kernel::Module for Ferroce {
         let unload = Unload::new()?;
         let state = link::STATE.install(link::State::new()?)?;
         let notifier = NetdevNotifier::register(link::Events)?;
+        let links = LinkRegistration::register(module)?;
+        // A reference up to 7.2, a value from 7.3.
+        let stand_in = if module_parameters::as_rxe.value().eq(&0) {
+            None
+        } else {
+            Some(link::stand_in_for_rxe(module)?)
+        };
         Ok(Self {
-            _links: LinkRegistration::register(module)?,
+            _stand_in: stand_in,
+            _links: links,
             _notifier: notifier,
             _state: state,
             _unload: unload,

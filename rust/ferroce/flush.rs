@@ -2,11 +2,11 @@
 
 //! Flushes queue pairs that are in ERR.
 //!
-//! What is posted later is to be flushed as well, but posting a receive to a queue that a process maps
-//! makes no system call that would tell. So such a queue pair is looked at again: by its own timer, at
-//! times that double, as most programs post no more once they have seen the first flushed completions.
-//! After 1.6 s it is left to its device, which looks at all of those together, once a second. Where
-//! nothing can be posted unnoticed nothing is looked at.
+//! Requests that are posted later are to be flushed, too. But posting a receive to a mapped ring makes
+//! no system call. So such a queue pair is checked again by its own timer, at intervals that double,
+//! because most programs post no more after the first flushed completions. After 1.6 s its device takes
+//! over. The device checks all of these together, once a second. Queue pairs to which nothing can be
+//! posted unnoticed are not checked.
 
 use kernel::sync::{Arc, ArcBorrow};
 use kernel::workqueue::WorkItem;
@@ -22,7 +22,7 @@ use crate::qp::{Qp, RecvHalf, Run, SendHalf, Shared};
 use crate::sweep::Next;
 use crate::tell::tell;
 
-/// How often a device looks at the queue pairs that are left to it.
+/// The interval at which a device checks the queue pairs that it took over.
 const PERIOD_NS: u64 = 1_000_000_000;
 
 /// Flushes both halves of a queue pair that is in ERR. Takes both locks, one after the other.
@@ -58,6 +58,7 @@ pub(crate) fn flush(qp: ArcBorrow<'_, Qp>) {
 
 fn flush_send(qp: &Qp, half: &mut SendHalf, deferred: &mut Deferred) -> Run {
     half.waiting.clear();
+    half.early.clear();
     qp.with_send(half, None, deferred, |service, host, _| {
         service.enter_error(host).into()
     })
@@ -66,13 +67,14 @@ fn flush_send(qp: &Qp, half: &mut SendHalf, deferred: &mut Deferred) -> Run {
 fn flush_recv(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) -> Run {
     let _ = pump::replies(qp, half, deferred);
     half.waiting.clear();
+    half.early.clear();
     qp.with_recv(half, None, deferred, |service, host, _| {
         service.enter_error(host).into()
     })
 }
 
-/// Returns when to look again at a queue pair whose receives were flushed just now, which found some or
-/// not. The receive lock is held by the caller.
+/// Returns when to check a queue pair again whose receives were just flushed. The receive lock is held
+/// by the caller.
 fn next_look(qp: &Qp, half: &mut RecvHalf, found: bool) -> Next {
     match half.recv.receives {
         Receives::Own(_) if qp.fixed.owner == Poster::Process => half.sweeps.note(found),
@@ -80,7 +82,7 @@ fn next_look(qp: &Qp, half: &mut RecvHalf, found: bool) -> Next {
     }
 }
 
-/// Sees to it that `qp` is looked at again.
+/// Schedules the next check of `qp`.
 fn arrange(qp: ArcBorrow<'_, Qp>, next: Next) {
     match next {
         Next::Never => {}
@@ -122,7 +124,7 @@ impl WorkItem for Shared {
     }
 }
 
-/// Flushes what was posted, if anything was. Returns whether to look at it again with the others.
+/// Flushes posted requests. Returns true if the device must check the queue pair again.
 fn look_at(qp: ArcBorrow<'_, Qp>, number: u32) -> bool {
     let is_posted = match &qp.recv.lock().recv.receives {
         Receives::Own(own) => own.queue.waiting() > 0,

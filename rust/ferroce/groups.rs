@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Multicast groups: the queue pairs that get a copy of what is sent to them.
+//! Multicast groups: the queue pairs that get a copy of each packet.
 
 use core::cmp::Ordering;
 
@@ -53,14 +53,14 @@ impl Members {
     }
 }
 
-/// Room for members: places, and what the member in each takes, if it is of a process.
+/// Room for members: a place for each, and the charges of a process's members.
 struct Room {
     places: Members,
     stakes: Slots<Option<Attached>>,
 }
 
 impl Room {
-    /// Room for `count` members. May sleep.
+    /// Creates room for `count` members. May sleep.
     fn new(count: usize) -> Result<Self> {
         Ok(Self {
             places: Members(Arc::new(
@@ -79,7 +79,7 @@ impl Room {
         self.places.0.iter().zip(self.stakes.iter_mut())
     }
 
-    /// The place of `qpn`, or with 0 a free one.
+    /// Returns the place of `qpn`, or with 0 a free one.
     fn find(&mut self, qpn: u32) -> Option<(&Place, &mut Option<Attached>)> {
         self.places().find(|(place, _)| place.0.read_once() == qpn)
     }
@@ -129,7 +129,7 @@ impl Group {
         }
     }
 
-    /// Adds a member, for whom there is room.
+    /// Adds a member. The caller has made room.
     fn add(&mut self, qpn: Qpn, stake: Option<Attached>) -> Result {
         let (place, its_stake) = self.room.find(0).ok_or(ENOMEM)?;
         *its_stake = stake;
@@ -164,21 +164,21 @@ impl Groups {
         })
     }
 
-    /// The queue pairs that get what is sent to `mgid`; none if there is no such group. Process and
-    /// softirq context.
+    /// Returns the members of the group `mgid`; none if there is no such group. Process and softirq
+    /// context.
     pub(crate) fn members(&self, mgid: [u8; 16]) -> Option<Members> {
         let groups = self.groups.lock();
         let index = find(&groups, mgid).ok()?;
         Some(groups.get(index)?.room.places.clone())
     }
 
-    /// Has the queue pair `qpn` get what is sent to `mgid`, for a process if there is a context.
-    /// The first one has `netdev` join the group. Sleeps, and takes the RTNL.
+    /// Adds the queue pair `qpn` to the group `mgid`, for a process if there is a context. The first
+    /// member makes `netdev` join the group. Sleeps, and takes the RTNL.
     ///
     /// # Errors
     ///
-    /// Those of [`Membership::join`]; `EEXIST` if it does already; `ENOMEM`, also if there are too
-    /// many groups or members, or too many of them are the user's.
+    /// Those of [`Membership::join`]; `EEXIST` if it is a member; `ENOMEM`, also if there are too many
+    /// groups or members, or the user has too many.
     pub(crate) fn attach(
         &self,
         netdev: &NetDevice,
@@ -208,7 +208,7 @@ impl Groups {
         group.add(qpn, stake)?;
         match self.insert(group) {
             Ok(()) => Ok(()),
-            // Not to be: there is room, and nobody else changes the groups now.
+            // This cannot happen: there is room, and nobody else changes the groups now.
             Err(group) => {
                 drop(group);
                 Err(ENOMEM)
@@ -216,7 +216,8 @@ impl Groups {
         }
     }
 
-    /// Gives a group room for as many members, if it has not. Nobody else changes it now. May sleep.
+    /// Gives a group room for as many members, if it has less. Nobody else changes it now. May
+    /// sleep.
     fn widen(&self, mgid: [u8; 16], room: usize) -> Result {
         if self.edit(mgid, |group| group.room.len() >= room) != Some(false) {
             return Ok(());
@@ -301,12 +302,12 @@ impl Groups {
     }
 }
 
-/// How many there are. The standard library's way of counting can panic.
+/// Returns how many there are. The standard library's way of counting can panic.
 fn number_of<T>(items: impl Iterator<Item = T>) -> usize {
     items.fold(0, |count: usize, _| count.saturating_add(1))
 }
 
-/// Where the group is, or else would be. The search of the standard library can panic.
+/// Returns where the group is, or else would be. The search of the standard library can panic.
 fn find(groups: &[KBox<Group>], mgid: [u8; 16]) -> Result<usize, usize> {
     let (mut from, mut to) = (0usize, groups.len());
     while from < to {

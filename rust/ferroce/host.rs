@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The world as the two halves of a queue pair see it: work comes from rings, memory is what keys
-//! open, completions go to completion queues.
+//! The hosts of the two halves of a queue pair: work from rings, memory of keys, and completions to
+//! completion queues.
 
 use kernel::prelude::*;
 use kernel::sync::{rcu, Arc};
@@ -33,40 +33,40 @@ use crate::stats::Stats;
 use crate::stream::Stream;
 use crate::table::{PdId, QpId};
 
-/// Why a work request could not be resolved.
+/// The reason for which a work request could not be resolved.
 enum Unresolved {
-    /// It is not a good one.
+    /// It is invalid.
     Bad(Status),
-    /// There is no memory to hold it; it is to be tried again.
+    /// There is no memory to hold it. It is tried again.
     NoMemory,
-    /// A work item has to find out where it goes; it is to be tried again after that.
+    /// A work item must find its destination. It is tried again after that.
     Unknown,
 }
 
-/// What is to be told once the lock of the half that found it out is dropped.
+/// Work to do after the lock of a half is released.
 #[derive(Default)]
 #[must_use]
 pub(crate) struct Deferred {
-    /// For the owner of the completion queue.
+    /// Events for the owner of the completion queue.
     pub(crate) notice: Notice,
     /// There are completions.
     pub(crate) completed: bool,
-    /// For the owner of the queue pair; a bit for each [`AsyncEvent`].
+    /// Events for the owner of the queue pair; a bit for each [`AsyncEvent`].
     pub(crate) events: Events,
-    /// A request was left where it was for want of memory.
+    /// A request could not start for lack of memory.
     pub(crate) starved: bool,
-    /// For the owner of the shared receive queue: few receives are left there.
+    /// The shared receive queue is below its limit.
     pub(crate) srq_is_low: bool,
-    /// A request was left where it was until a work item has found out where it goes.
+    /// A request waits until a work item has found its destination.
     pub(crate) waits_for_address: bool,
-    /// The peer was waited for in vain.
+    /// The peer has not answered in time.
     pub(crate) is_overdue: bool,
-    /// Memory that is to be faulted in.
+    /// Memory to fault in.
     pub(crate) faults: Faults,
 }
 
 impl Deferred {
-    /// Nothing yet, after memory was faulted in, or could not be.
+    /// Starts with no work, after a fault with these results.
     pub(crate) fn after(faults: Faults) -> Self {
         Self {
             faults,
@@ -97,7 +97,7 @@ impl Events {
         self.0 |= Self::bit(event);
     }
 
-    /// Those that it has.
+    /// Returns its events.
     pub(crate) fn iter(self) -> impl Iterator<Item = AsyncEvent> {
         Self::ALL
             .into_iter()
@@ -105,7 +105,7 @@ impl Events {
     }
 }
 
-/// What both halves of a queue pair see alike.
+/// The common state of both hosts.
 pub(crate) struct Common<'a> {
     pub(crate) objects: &'a Objects,
     pub(crate) gids: &'a Gids,
@@ -114,9 +114,9 @@ pub(crate) struct Common<'a> {
     pub(crate) qpn: Qpn,
     pub(crate) owner: Poster,
     pub(crate) cq: &'a Cq,
-    /// Where what happens is counted.
+    /// The counters to increment.
     pub(crate) stats: &'a Stats,
-    /// The payload of the packet at hand, while one is.
+    /// The payload of the current packet.
     pub(crate) incoming: Option<Incoming<'a>>,
     pub(crate) deferred: &'a mut Deferred,
 }
@@ -138,7 +138,7 @@ impl Common<'_> {
             .merge(self.cq.push(completion, arrival));
     }
 
-    /// How the packet at hand arrived.
+    /// Returns how the current packet arrived.
     fn arrival(&self) -> Option<Arrival> {
         let incoming = self.incoming?;
         Some(Arrival {
@@ -147,14 +147,14 @@ impl Common<'_> {
         })
     }
 
-    /// The packet at hand, from `from` on.
+    /// Returns the current packet from `from` on.
     fn incoming_at(&self, from: Span) -> Result<Incoming<'_>, Miss> {
         let incoming = self.incoming.ok_or(Miss::Gone)?;
         let offset = incoming.offset.saturating_add(from.offset as usize);
         Ok(Incoming { offset, ..incoming })
     }
 
-    /// Copies from the packet at hand, to memory all of which will be used.
+    /// Copies from the current packet to memory that is used as a whole, which allows readahead.
     fn scatter(&mut self, to: &impl Memory, at: u32, from: Span) -> Result<(), Fault> {
         let placed = self
             .incoming_at(from)
@@ -162,7 +162,7 @@ impl Common<'_> {
         placed.map_err(|miss| self.deferred.faults.sort(miss))
     }
 
-    /// Likewise to a receive: nobody knows how much of that will be used.
+    /// Copies from the current packet to a receive, without readahead: its used length is unknown.
     fn receive_into(&mut self, to: &Payload, at: u32, from: Span) -> Result<(), Fault> {
         let placed = self
             .incoming_at(from)
@@ -186,7 +186,7 @@ impl Common<'_> {
         &self.objects.keys
     }
 
-    /// Who presents remote keys.
+    /// Returns the user of remote keys.
     fn user(&self) -> User {
         User {
             pd: self.pd,
@@ -200,7 +200,7 @@ impl Common<'_> {
         found.map_err(|AccessError| Unresolved::Bad(Status::LocalProtection))
     }
 
-    /// Resolves the SGEs of a work request of `pd` whose memory is used with `rights`.
+    /// Resolves the SGEs of a work request of `pd`. The request uses their memory with `rights`.
     fn resolve(
         &self,
         pd: PdId,
@@ -276,7 +276,7 @@ impl Spare {
     }
 }
 
-/// What a send queue is made of, beside its requester.
+/// The parts of a send queue beside its requester.
 pub(crate) struct SendQueue {
     pub(crate) queue: WorkQueue,
     pub(crate) limits: SendLimits,
@@ -294,8 +294,8 @@ pub(crate) struct SendSide<'a> {
     pub(crate) stream: &'a Stream,
 }
 
-/// What became of a work request that was copied; `None` leaves it where it is until there is
-/// memory for it.
+/// Converts the result for a copied work request. `None` leaves the request in the ring until there
+/// is memory for it.
 fn settle<R>(deferred: &mut Deferred, wr_id: u64, resolved: Result<R, Unresolved>) -> Taken<R> {
     match resolved {
         Ok(request) => Some(Ok(request)),
@@ -311,7 +311,7 @@ fn settle<R>(deferred: &mut Deferred, wr_id: u64, resolved: Result<R, Unresolved
     }
 }
 
-/// A slot of the send queue that was copied, and what it takes to make a work request of it.
+/// A copied slot of the send queue, and the state needed to make a work request of it.
 struct Posted<'a, 'c> {
     common: &'a mut Common<'c>,
     slot: &'a [u8],
@@ -490,7 +490,7 @@ pub(crate) enum Receives {
     Shared(Arc<Srq>),
 }
 
-/// What a receive queue is made of, beside its responder.
+/// The parts of a receive queue beside its responder.
 pub(crate) struct RecvQueue {
     pub(crate) receives: Receives,
     pub(crate) spare: Spare,
@@ -504,7 +504,7 @@ impl RecvQueue {
         }
     }
 
-    /// Forgets what was posted to the queue pair alone.
+    /// Forgets the receives posted to the queue pair alone.
     pub(crate) fn reset(&mut self) {
         if let Receives::Own(own) = &mut self.receives {
             own.queue.reset();

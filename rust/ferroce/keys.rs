@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory keys: what they are keys to, and what is granted by them.
+//! Memory keys, and the memory that they grant.
 //!
-//! A key is found in one table for each device, which alone makes a [`Segment`], a checked piece of
-//! memory, of what a work request or a peer asks for. Modules import downwards only:
+//! Each device has tables of keys. Only these tables create a [`Segment`], a checked piece of memory, for a
+//! work request or a peer. Modules import downwards only:
 //!
 //! ```text
-//!   keys             the tables, and what is done by a key
+//!   keys             the tables and their operations
 //!   local_dma        the key of the kernel that is in no table
-//!   segment          what was granted
-//!   absent           memory that a work item has to do something for before it is copied
+//!   segment          granted memory
+//!   absent           memory that a work item must prepare before a copy
 //!   flush            the same before a FLUSH to persistence is answered
 //!   mw               windows
-//!   mr  fast         regions that a verb registers, and those that work requests do
+//!   mr  fast         regions that a verb registers, and regions that work requests register
 //!   check            the check of every key: domain, variant, rights, bounds, generation
 //!   number  rights
 //! ```
@@ -57,8 +57,8 @@ pub(crate) use self::segment::Segment;
 
 /// The keys of a device.
 ///
-/// Each kind has indices of its own, by which it is known, and an [`IdTable`]: that finds its latest
-/// entries without a search and goes round its numbers, which kinds would spoil for each other in one.
+/// Each kind of key has its own indices, and its own [`IdTable`]. An `IdTable` finds recent entries
+/// without a search, which a mixture of kinds would defeat.
 #[pin_data]
 pub(crate) struct Keys {
     #[pin]
@@ -70,7 +70,7 @@ pub(crate) struct Keys {
     kernel: KernelMemory,
 }
 
-/// What a key belongs to.
+/// The object of a key.
 enum Key<'a> {
     Mr(ArcBorrow<'a, Mr>),
     Mw(ArcBorrow<'a, Mw>),
@@ -78,7 +78,7 @@ enum Key<'a> {
 }
 
 impl Keys {
-    /// No keys but that of the kernel. May sleep.
+    /// Creates tables with only the kernel's key. May sleep.
     pub(crate) fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             mrs <- IdTable::new(),
@@ -88,7 +88,7 @@ impl Keys {
         })
     }
 
-    /// Finds what has keys of the index of `key`.
+    /// Returns the object with the index of `key`.
     #[inline]
     fn find<'g>(&self, key: u32, guard: &'g rcu::Guard) -> Option<Key<'g>> {
         let index = number::index_of(key);
@@ -99,11 +99,11 @@ impl Keys {
         }
     }
 
-    /// What `sge` names, if a work request of `pd` that `poster` has posted may use that with `rights`.
-    /// Any context.
+    /// Returns the memory that `sge` names, if a work request of `pd` and `poster` may use it with
+    /// `rights`. Any context.
     ///
-    /// What is written to locally may pass the end of a region of a process: only what a message fills
-    /// of it counts. Programs post such receives.
+    /// A local target may exceed the region of a process. Programs post such receives, and only the
+    /// bytes that a message fills are used.
     pub(crate) fn local(
         &self,
         pd: PdId,
@@ -131,7 +131,8 @@ impl Keys {
         }
     }
 
-    /// The `len` bytes at `iova`, if the peer of `user` may do `access` to them by `rkey`. Any context.
+    /// Returns the `len` bytes at `iova`, if the peer of `user` has the right `access` to them by
+    /// `rkey`. Any context.
     pub(crate) fn remote(
         &self,
         user: User,
@@ -150,11 +151,11 @@ impl Keys {
         }
     }
 
-    /// What a FLUSH of `extent` to where `placement` says is to see to, if the peer of `user` may ask for
-    /// it by `rkey`. Any context.
+    /// Returns the memory that a FLUSH of `extent` must write back for this `placement`, if the peer of
+    /// `user` has the right to it by `rkey`. Any context.
     ///
-    /// Memory keeps what a CPU has stored, and everyone sees it: for that there is nothing to be done
-    /// beyond the right to ask, which a region has for that placement alone.
+    /// Global visibility needs no work, because all CPUs see stored data. It needs only the right, which
+    /// a region has for each placement.
     pub(crate) fn flush(
         &self,
         user: User,
@@ -182,12 +183,12 @@ impl Keys {
         }
     }
 
-    /// The memory that objects of `pd` know by `lkey`, and where in it the `len` bytes at `iova` are, if
-    /// it is paged in on demand. Any context.
+    /// Returns the on-demand memory that objects of `pd` know by `lkey`, and the place of the `len`
+    /// bytes at `iova` in it. Any context.
     ///
     /// # Errors
     ///
-    /// `EFAULT` if it is not, or the bytes are not in it.
+    /// `EFAULT` if the region is not on demand, or the bytes are not in it.
     pub(crate) fn on_demand(
         &self,
         pd: PdId,
@@ -224,10 +225,10 @@ impl Keys {
         }
     }
 
-    /// Takes a key away. Any context.
+    /// Invalidates a key. Any context.
     ///
-    /// Regions of processes are theirs alone to give up, by a verb: only windows, and regions that
-    /// work requests register, have keys that work requests and peers may invalidate.
+    /// Work requests and peers may invalidate the keys of windows, and of regions that work requests
+    /// register. Only a verb can end other regions.
     ///
     /// # Errors
     ///
@@ -242,7 +243,7 @@ impl Keys {
         }
     }
 
-    /// Registers what was laid out for it. Any context.
+    /// Registers the pages that were set for it. Any context.
     ///
     /// # Errors
     ///
@@ -255,7 +256,8 @@ impl Keys {
         }
     }
 
-    /// Adds a region over `pages`, which users of `pd` know as the `length` bytes at `iova`. May sleep.
+    /// Adds a region over `pages`, which users of `pd` address as the `length` bytes at `iova`. May
+    /// sleep.
     ///
     /// # Errors
     ///
@@ -279,10 +281,10 @@ impl Keys {
         Ok(mr)
     }
 
-    /// Adds a region that is all of the kernel's memory, for users of `pd` in the kernel. May sleep.
+    /// Adds a region of all kernel memory, for kernel users of `pd`. May sleep.
     ///
-    /// A user in the kernel that asks for it gives its peers a key to all memory, if `rights` have any
-    /// of a peer's: the core calls that unsafe, and lets nobody but the kernel ask.
+    /// If `rights` include those of peers, a kernel user gives its peers a key to all memory. The core
+    /// calls that unsafe, and permits it only to the kernel.
     ///
     /// # Errors
     ///
@@ -295,7 +297,7 @@ impl Keys {
         Ok(mr)
     }
 
-    /// Makes a region's key invalid, waits until nothing copies from or to it, and unpins its memory.
+    /// Invalidates a region's key, waits for running copies, and unpins its memory.
     pub(crate) fn remove_mr(&self, mr: &Mr) {
         self.mrs.remove(number::index_of(mr.key()));
         mr.revoke();
@@ -315,13 +317,13 @@ impl Keys {
         Ok(mr)
     }
 
-    /// Takes such a region away: nothing copies from or to it once this returns.
+    /// Removes such a region. When this returns, no copy uses it.
     pub(crate) fn remove_fast_mr(&self, mr: &FastMr) {
         self.fast_mrs.remove(mr.index());
         mr.close();
     }
 
-    /// Adds a window that is not bound. May sleep.
+    /// Adds an unbound window. May sleep.
     ///
     /// # Errors
     ///
@@ -335,14 +337,14 @@ impl Keys {
         Ok(mw)
     }
 
-    /// Takes a window away: nothing is copied through it once this returns.
+    /// Removes a window. When this returns, no copy uses it.
     pub(crate) fn remove_mw(&self, mw: &Mw) {
         self.mws.remove(mw.index());
         mw.close();
     }
 }
 
-/// That of what has keys of `index`, with the first of them.
+/// Returns the identity of a new object with `index`, with its first key.
 fn identity(pd: PdId, index: u32) -> Identity {
     let key = number::new_key(index);
     Identity { pd, key }

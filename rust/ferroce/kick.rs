@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Has work on a queue pair done: by a work item or the timer, on the CPU that is named.
+//! Queues work items of a queue pair, and arms its timer.
 //!
 //! A queue pair has one work item for each kind of work, and each item belongs to one kind of context.
-//! The kernel's own mark that an item is queued says that there is work of its kind. If it is set already,
-//! nothing is to be done: the item has not begun yet, and will see all that was there before.
+//! The kernel's mark that an item is queued means that there is work of its kind. A marked item has not
+//! started, so it will see all earlier changes.
 //!
 //! One item with a mask of kinds would not do. An item that is queued while it runs stays on its CPU, so
-//! what is to be sent here would wait for what is placed there.
+//! packets to send here would wait for payload that another CPU places.
 
 use kernel::cpu::CpuId;
 use kernel::sync::{Arc, ArcBorrow};
@@ -17,20 +17,20 @@ use rdma::work::Queue;
 use crate::policy::{Placement, RECENT_NS};
 use crate::qp::{work, Qp};
 
-/// Has a softirq of `cpu` send what the requester may send.
+/// Sends pending requests in a softirq of `cpu`.
 pub(crate) fn send_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     let queue = &qp.shared().queues.softirq;
     let _ = queue.enqueue_on::<Arc<Qp>, { work::SEND }>(cpu, qp.into());
 }
 
-/// Has a softirq of this CPU do so, once interrupts are enabled. Any context.
+/// Sends pending requests in a softirq of this CPU, once interrupts are enabled. Any context.
 pub(crate) fn send_soon(qp: ArcBorrow<'_, Qp>) {
     let queue = &qp.shared().queues.softirq;
     let _ = queue.enqueue::<Arc<Qp>, { work::SEND }>(qp.into());
 }
 
-/// Has a softirq send what the responder owes: on `cpu`, or else on this CPU, after the packets at hand.
-/// For this CPU, bottom halves are disabled.
+/// Sends pending replies in a softirq: on `cpu`, or on this CPU after the current packets. For this CPU,
+/// bottom halves must be disabled.
 pub(crate) fn reply(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>) {
     let queue = &qp.shared().queues.softirq;
     let _ = match cpu {
@@ -39,19 +39,19 @@ pub(crate) fn reply(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>) {
     };
 }
 
-/// Has a softirq of `cpu` handle the backlog.
+/// Handles the backlog in a softirq of `cpu`.
 pub(crate) fn handle_backlog_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     let queue = &qp.shared().queues.softirq;
     let _ = queue.enqueue_on::<Arc<Qp>, { work::BACKLOG }>(cpu, qp.into());
 }
 
-/// Has a softirq of `cpu` handle the responses of its own device.
+/// Handles responses of the same device in a softirq of `cpu`.
 pub(crate) fn handle_responses_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     let queue = &qp.shared().queues.softirq;
     let _ = queue.enqueue_on::<Arc<Qp>, { work::RESPONSES }>(cpu, qp.into());
 }
 
-/// Has process context go on with all that was left to it, on `cpu`.
+/// Continues in process context on `cpu` with all pending work.
 pub(crate) fn run_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     let queues = &qp.shared().queues;
     let takes_turns = qp.takes_turns();
@@ -65,7 +65,8 @@ pub(crate) fn run_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     }
 }
 
-/// Likewise, on a CPU that the scheduler chooses: where no CPU is idle, that may be the one that has sent last.
+/// Continues in process context on a CPU that the scheduler chooses. If no CPU is idle, this may be the
+/// CPU that sent last.
 pub(crate) fn run_anywhere(qp: ArcBorrow<'_, Qp>) {
     let queues = &qp.shared().queues;
     let takes_turns = qp.takes_turns();
@@ -82,7 +83,8 @@ pub(crate) fn run_anywhere(qp: ArcBorrow<'_, Qp>) {
     }
 }
 
-/// Likewise, at the priority of all others, as what is left of a long run; on `cpu`, if that is said.
+/// Continues in process context at normal priority, as for the rest of a long run; on `cpu`, if there is
+/// one.
 pub(crate) fn run_at_leisure(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>) {
     let queues = &qp.shared().queues;
     let _ = match cpu {
@@ -93,8 +95,7 @@ pub(crate) fn run_at_leisure(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>) {
     };
 }
 
-/// Has process context, or the timer, send what the requester may send, as `placement` says. Returns false
-/// if that is here and now.
+/// Sends pending requests as `placement` says. Returns false if the caller should do so now.
 pub(crate) fn run_at(qp: ArcBorrow<'_, Qp>, placement: Placement<CpuId>) -> bool {
     match placement {
         Placement::Here => return false,
@@ -105,26 +106,26 @@ pub(crate) fn run_at(qp: ArcBorrow<'_, Qp>, placement: Placement<CpuId>) -> bool
     true
 }
 
-/// Has the timer look at the requester after `ns` nanoseconds at the latest.
+/// Runs the timer after `ns` nanoseconds at the latest.
 pub(crate) fn look_after(qp: ArcBorrow<'_, Qp>, ns: u64) {
     qp.timer.arm_at(now_ns().saturating_add(ns));
 }
 
-/// Has memory faulted in that the requester waits for.
+/// Faults in memory for the send half.
 pub(crate) fn fault_send(qp: ArcBorrow<'_, Qp>) {
     let _ = qp
         .paging()
         .enqueue::<Arc<Qp>, { work::FAULT_SEND }>(qp.into());
 }
 
-/// Has memory faulted in that the responder waits for.
+/// Faults in memory for the receive half.
 pub(crate) fn fault_recv(qp: ArcBorrow<'_, Qp>) {
     let _ = qp
         .paging()
         .enqueue::<Arc<Qp>, { work::FAULT_RECV }>(qp.into());
 }
 
-/// Has the events that were noted raised.
+/// Raises the noted events.
 pub(crate) fn raise_events(qp: ArcBorrow<'_, Qp>) {
     let queue = &qp.shared().queues.unbound;
     let _ = queue.enqueue::<Arc<Qp>, { work::EVENT }>(qp.into());

@@ -6,7 +6,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use rdma::device::{Device as IbDevice, NodeAttr, PortEvent};
 use rdma::errno::{EADDRINUSE, EOPNOTSUPP};
-use rdma::link::{for_each_device, Link, LinkName, NewDevice};
+use rdma::link::{for_each_device, Link, LinkName, NewDevice, StandIn};
 use rdma::net::{NetDevice, NetdevEvent, NetdevEvents, PerNetRegistration};
 use rdma::sync::Global;
 
@@ -19,7 +19,7 @@ use crate::stats::Counter;
 use crate::steering::Senders;
 use crate::verbs::Verbs;
 
-/// What the module has one of.
+/// The state of the module.
 pub(crate) struct State {
     pub(crate) namespaces: PerNetRegistration<Namespace>,
     pub(crate) queues: Arc<Queues>,
@@ -42,7 +42,7 @@ impl State {
     }
 }
 
-/// Where links find it.
+/// The instance that links use.
 pub(crate) static STATE: Global<State> = Global::new();
 
 impl Link for Verbs {
@@ -57,12 +57,30 @@ impl Link for Verbs {
     }
 }
 
+/// Registers links of type `rxe`, instead of the kernel's own driver. May sleep.
+///
+/// # Errors
+///
+/// `EBUSY` if that driver is loaded, `EEXIST` if the kernel has it built in, `ENOMEM`.
+pub(crate) fn stand_in_for_rxe(module: &'static ThisModule) -> Result<StandIn<Verbs>> {
+    StandIn::register(module, c"rxe", c"rdma_rxe").inspect_err(|error| {
+        let what_helps = if *error == EBUSY {
+            "rdma_rxe is loaded: rmmod rdma_rxe, or load this without as_rxe"
+        } else if *error == EEXIST {
+            "the kernel has it already: load this without as_rxe"
+        } else {
+            "no memory"
+        };
+        pr_err!("cannot make links of type rxe: {}\n", what_helps);
+    })
+}
+
 /// Makes a device called `name` over `netdev`. May sleep.
 ///
 /// # Errors
 ///
 /// `EOPNOTSUPP` for a netdev that is not like Ethernet or is a VLAN, `EEXIST` if it has a device
-/// already or the name is taken, `EADDRINUSE` if somebody else has UDP port 4791 in its namespace,
+/// already or the name is taken, `EADDRINUSE` if another user has UDP port 4791 in its namespace,
 /// `ENODEV` if it is on its way out.
 fn open(name: LinkName<'_>, netdev: &NetDevice) -> Result {
     try_open(name, netdev).inspect_err(|error| explain(name, netdev, *error))
@@ -84,12 +102,12 @@ fn try_open(name: LinkName<'_>, netdev: &NetDevice) -> Result {
     let node = NodeAttr {
         node_guid: device.node_guid,
         comp_vectors: kernel::cpu::nr_cpu_ids(),
-        local_dma_lkey: LOCAL_DMA_LKEY,
+        local_dma_lkey: LOCAL_DMA_LKEY.0,
     };
     let attached = Attached::new(&namespace, netdev, device)?;
     NewDevice::<Verbs>::new(netdev, attached, node)?
         .register(name)
-        // What the core says of a name that is in use tells a user nothing.
+        // The core's error for a name in use does not tell a user the reason.
         .map_err(|error| if error == ENFILE { EEXIST } else { error })?;
     pr_info!(
         "{}: RoCEv2 on {}\n",
@@ -117,7 +135,7 @@ fn explain(name: LinkName<'_>, netdev: &NetDevice, error: Error) {
     );
 }
 
-/// What devices do when something happens to their netdevs.
+/// Handles events of netdevs.
 pub(crate) struct Events;
 
 impl NetdevEvents for Events {
@@ -151,7 +169,7 @@ impl NetdevEvents for Events {
     }
 }
 
-/// A name for the log: what is not text in it is escaped.
+/// A name for the log. Bytes that are not text are escaped.
 struct Text<'a>(&'a [u8]);
 
 impl kernel::fmt::Display for Text<'_> {

@@ -13,11 +13,11 @@ use crate::parse::Parsed;
 use crate::qp::Qp;
 use crate::stats::Counter;
 
-/// Passes packets that `sender` sends to its own device to the queue pair that they are for. The sender
-/// holds a lock of its own, so they are handled later. Bottom halves are disabled.
+/// Passes packets of `sender` to the connected queue pair of the same device. The sender holds its own
+/// lock, so they are handled later. Bottom halves are disabled.
 ///
-/// That queue pair must be connected to the sender: nobody else's packets may wait before those of its
-/// peer.
+/// That queue pair must be connected to the sender. Otherwise packets of a stranger could delay those of
+/// the peer.
 ///
 /// # Errors
 ///

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that has to be faulted in first, and what waits for it.
+//! Memory that must be faulted in, and the packets that wait for it.
 //!
-//! Copies are made under a half's lock, with bottom halves off, and find pages of on-demand memory
-//! or not. If they do not, the half stops there: it keeps what was to be placed, and all packets
-//! that come after it, in a queue, and takes back what was to be sent. A work item faults the memory
-//! in and has the half go on where it stopped, so everything happens once and in its order. If that
-//! fails, the copy fails for good, as one from memory that is gone.
+//! A copy runs under a half's lock, with bottom halves off. It may find that a page of on-demand memory
+//! is absent. Then the half stops: it keeps the packet and all later packets in a queue, or takes back
+//! the packet to send. A work item faults the page in and resumes the half. So each operation happens
+//! once and in order. If the fault fails, the copy fails, like one from memory that is gone.
 //!
-//! A FLUSH to persistence waits in the same way, until a work item has written its memory back from
-//! the caches, if that takes long or some of the memory is not known to be there.
+//! A FLUSH to persistence waits in the same way if its write-back takes long, or if some of its pages
+//! are not known. A work item then writes the memory back.
 
 use kernel::prelude::*;
 use rdma::net::{queue_purpose, HeldPacket, PacketQueue};
@@ -17,14 +16,15 @@ use rdma::timer::msleep;
 use roce::host::Fault;
 
 use crate::context::Context;
+use crate::held::hold;
 use crate::keys::{Absent, Miss, Unwritten};
 use crate::payload::AtHand;
 use crate::stats::{Counter, Stats};
 
-/// How long a fault waits for which there was no memory.
+/// How long a fault waits for free memory.
 const STARVED_MS: u32 = 10;
 
-/// Sees to what is absent, for a process that has `owner` open. Sleeps.
+/// Faults in or writes back memory for the process of `owner`. Sleeps.
 fn see_to(absent: Absent, owner: Option<&Context>, stats: &Stats) -> Option<Outcome> {
     let is_wanted = || owner.is_none_or(|owner| !owner.is_closed());
     let done = match &absent {
@@ -35,7 +35,7 @@ fn see_to(absent: Absent, owner: Option<&Context>, stats: &Stats) -> Option<Outc
         Absent::Unwritten(unwritten) => unwritten.write_back(is_wanted),
     };
     match (done, absent) {
-        // What was short may be had soon: the half finds it absent again.
+        // There may be free memory soon: the half finds the page absent again.
         (Err(error), _) if error == ENOMEM => {
             msleep(STARVED_MS);
             None
@@ -46,25 +46,25 @@ fn see_to(absent: Absent, owner: Option<&Context>, stats: &Stats) -> Option<Outc
     }
 }
 
-/// What has become of memory that was waited for, beyond its being there now.
+/// The result for memory that the half waits for, apart from its presence.
 pub(crate) enum Outcome {
-    /// Nothing could be done: finding that absent again is final.
+    /// It failed. If the memory is absent again, this is final.
     Failed(Absent),
     /// It was written back.
     WrittenBack(Unwritten),
 }
 
-/// What a call into a half finds out about memory that is absent.
+/// The absent memory that a call into a half finds.
 #[derive(Default)]
 pub(crate) struct Faults {
-    /// What was found absent, and stopped the half.
+    /// The absent memory that stopped the half.
     absent: Option<Absent>,
-    /// For the first that is found absent.
+    /// The result of the fault, for the first absent memory.
     outcome: Option<Outcome>,
 }
 
 impl Faults {
-    /// After what was waited for was seen to.
+    /// Starts a call after a fault with this result.
     pub(crate) fn after(outcome: Option<Outcome>) -> Self {
         Self {
             absent: None,
@@ -72,12 +72,13 @@ impl Faults {
         }
     }
 
-    /// Whether the next that is found absent may be told what came of it: that is known here alone.
+    /// Returns true if this call knows the result of a fault. No other call does.
     pub(crate) fn has_outcome(&self) -> bool {
         self.outcome.is_some()
     }
 
-    /// What to tell the protocol of a miss; what is absent is [taken](Self::take) after the call.
+    /// Returns the fault to report to the protocol for a miss. The caller [takes](Self::take) the
+    /// absent memory after the call.
     #[cold]
     pub(crate) fn sort(&mut self, miss: Miss) -> Fault {
         let Miss::Absent(absent) = miss else {
@@ -92,7 +93,8 @@ impl Faults {
         }
     }
 
-    /// Gets memory to persistence. What can be done only later is [taken](Self::take) after the call.
+    /// Writes memory back to persistence. If this takes long, the caller [takes](Self::take) it after
+    /// the call.
     pub(crate) fn write_back(&mut self, unwritten: Unwritten) -> Result<(), Fault> {
         match self.outcome.take() {
             Some(Outcome::WrittenBack(it)) if it.is_same(&unwritten) => return Ok(()),
@@ -113,25 +115,25 @@ impl Faults {
 }
 
 queue_purpose! {
-    /// Packets that wait for memory. Their owners' shares are what bounds them.
+    /// Packets that wait for memory. The shares of their owners bound them.
     Held: usize::MAX
 }
 
-/// What a half waits for, and what waits with it. Guarded by the half's lock.
+/// The memory that a half waits for, with the waiting packets. The half's lock guards it.
 #[derive(Default)]
 pub(crate) struct MemoryWait {
-    /// What the oldest of `packets` is to be placed in.
+    /// The memory for the oldest packet.
     to_place: Option<Absent>,
     packets: PacketQueue<Held>,
-    /// How often the oldest packet, or what it waits for, has become another one.
+    /// A number that changes with the oldest packet and its memory.
     turn: u32,
-    /// How often what is to be sent has.
+    /// A number that changes with the packet to send and its memory.
     send_turn: u32,
-    /// What the next packet to send is made of.
+    /// The memory of the next packet to send.
     to_send: Option<Absent>,
 }
 
-/// What to see to.
+/// Memory to fault in or to write back.
 #[derive(Default)]
 pub(crate) struct Wanted {
     to_place: Option<Absent>,
@@ -140,7 +142,7 @@ pub(crate) struct Wanted {
     send_turn: u32,
 }
 
-/// What was seen to.
+/// The results.
 pub(crate) struct Seen {
     to_place: Option<Outcome>,
     to_send: Option<Outcome>,
@@ -149,43 +151,33 @@ pub(crate) struct Seen {
 }
 
 impl MemoryWait {
-    /// Whether packets have to wait, whatever they are for.
+    /// Returns true if all received packets must wait.
     #[inline]
     pub(crate) fn holds_packets(&self) -> bool {
         !self.packets.is_empty()
     }
 
-    /// Whether nothing may be sent.
+    /// Returns true if nothing may be sent.
     #[inline]
     pub(crate) fn stops_sending(&self) -> bool {
         self.to_send.is_some()
     }
 
-    /// Whether there is something to be done by a work item.
+    /// Returns true if there is work for a work item.
     #[inline]
     pub(crate) fn is_any(&self) -> bool {
         self.to_place.is_some() || self.holds_packets() || self.stops_sending()
     }
 
-    /// Has a packet wait behind the others, on account of `owner`. It is dropped, as the network might
-    /// have done, if that has too many, or there is no memory to keep it.
+    /// Appends a packet behind the waiting ones, see [`hold`].
     pub(crate) fn hold(&mut self, packet: AtHand<'_>, owner: Option<&Context>, stats: &Stats) {
-        let counter = match self.try_hold(packet, owner) {
-            Ok(()) => Counter::HeldPackets,
-            Err(_) => Counter::DroppedHeld,
-        };
-        stats.count(counter);
+        let _ = hold(packet, owner, stats, Counter::HeldPackets, |packet| {
+            self.packets.push(packet)
+        });
     }
 
-    fn try_hold(&mut self, packet: AtHand<'_>, owner: Option<&Context>) -> Result {
-        let mut packet = packet.keep()?;
-        if let Some(owner) = owner {
-            packet = owner.charge(packet)?;
-        }
-        self.packets.push(packet).map_err(|_| ENOMEM)
-    }
-
-    /// Has the first packet wait, for `absent`; which is seen to also if the packet cannot be kept.
+    /// Begins to wait for `absent` with this packet. The memory is faulted in even if the packet cannot
+    /// be kept.
     pub(crate) fn begin(
         &mut self,
         absent: Option<Absent>,
@@ -197,7 +189,7 @@ impl MemoryWait {
         self.hold(packet, owner, stats);
     }
 
-    /// Has the oldest packet wait again, for `absent`.
+    /// Puts the oldest packet back, to wait for `absent`.
     pub(crate) fn put_back(&mut self, absent: Option<Absent>, packet: HeldPacket) {
         self.wait_for(absent);
         self.packets.push_front(packet);
@@ -208,18 +200,18 @@ impl MemoryWait {
         self.turn = self.turn.wrapping_add(1);
     }
 
-    /// The oldest packet.
+    /// Takes the oldest packet.
     pub(crate) fn next_packet(&mut self) -> Option<HeldPacket> {
         self.packets.pop()
     }
 
-    /// Has what is to be sent wait for `absent`.
+    /// Stops sending until `absent` is there.
     pub(crate) fn stop_sending(&mut self, absent: Option<Absent>) {
         self.to_send = absent;
         self.send_turn = self.send_turn.wrapping_add(1);
     }
 
-    /// What is waited for. It goes on waiting.
+    /// Returns the memory that the half waits for.
     pub(crate) fn wanted(&self) -> Wanted {
         Wanted {
             to_place: self.to_place.clone(),
@@ -229,10 +221,9 @@ impl MemoryWait {
         }
     }
 
-    /// What was waited for has been seen to. Returns what the oldest packet and what is to be sent
-    /// have to know of that.
+    /// Ends the wait. Returns the results for the oldest packet and for the packet to send.
     pub(crate) fn go_on(&mut self, seen: Seen) -> (Faults, Faults) {
-        // Of another packet, if the half was reset meanwhile, nothing was seen to.
+        // If the half was reset meanwhile, the results belong to another packet.
         let to_place = seen.to_place.filter(|_| seen.turn == self.turn);
         let to_send = seen.to_send.filter(|_| seen.send_turn == self.send_turn);
         self.to_place = None;
@@ -240,7 +231,7 @@ impl MemoryWait {
         (Faults::after(to_place), Faults::after(to_send))
     }
 
-    /// Forgets all.
+    /// Drops all packets and ends the wait.
     pub(crate) fn clear(&mut self) {
         self.wait_for(None);
         self.stop_sending(None);
@@ -249,7 +240,7 @@ impl MemoryWait {
 }
 
 impl Wanted {
-    /// Faults it in, or writes it back, for a process that has `owner` open. Sleeps.
+    /// Faults memory in, or writes it back, for the process of `owner`. Sleeps.
     pub(crate) fn see_to(self, owner: Option<&Context>, stats: &Stats) -> Seen {
         let see_to = |absent: Option<Absent>| see_to(absent?, owner, stats);
         Seen {

@@ -63,7 +63,7 @@ pub(crate) fn check_icrc(datagram: &Datagram, first: &[u8]) -> Result<(), Counte
     }
 }
 
-/// The CRC of the packet `all`, and the ICRC that it came with.
+/// Returns the computed and the received ICRC of the packet `all`.
 fn icrc_of_small(masked: &mut MaskedHeaders, all: &[u8]) -> Option<(u32, [u8; ICRC_LEN])> {
     let (covered, sent) = all.split_last_chunk()?;
     let has_room = masked.append(covered.get(bth::BYTES..)?);
@@ -71,7 +71,7 @@ fn icrc_of_small(masked: &mut MaskedHeaders, all: &[u8]) -> Option<(u32, [u8; IC
     has_room.then_some((crc, *sent))
 }
 
-/// Likewise, of one that is read where it lies.
+/// Returns the computed and the received ICRC of a large packet, which is read in place.
 fn icrc_of_large(masked: &MaskedHeaders, datagram: &Datagram) -> Option<(u32, [u8; ICRC_LEN])> {
     let seed = rdma::crc::crc32_le(icrc::SEED, masked.as_bytes());
     let end = (datagram.payload_len() as usize).checked_sub(ICRC_LEN)?;

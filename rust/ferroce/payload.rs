@@ -34,7 +34,15 @@ impl AtHand<'_> {
         }
     }
 
-    /// The payload of `packet`, which this is.
+    /// Returns true if it is from this device itself, and has its sender's credit.
+    pub(crate) fn is_own(&self) -> bool {
+        match self {
+            Self::Owned(datagram) => datagram.is_own(),
+            Self::Shared(datagram) => datagram.is_own(),
+        }
+    }
+
+    /// Returns this payload of `packet`.
     #[inline]
     pub(crate) fn incoming(&self, packet: &Packet) -> Incoming<'_> {
         let datagram = match self {
@@ -53,13 +61,13 @@ impl AtHand<'_> {
 #[derive(Clone, Copy)]
 pub(crate) struct Incoming<'a> {
     pub(crate) packet: &'a Datagram,
-    /// Where it arrived just now; not known of one that was kept.
+    /// The device on which it arrived; `None` for a kept packet.
     pub(crate) device: Option<&'a NetDevice>,
     pub(crate) offset: usize,
 }
 
 impl Incoming<'_> {
-    /// The eight bytes of a word.
+    /// Returns the eight bytes of a word.
     pub(crate) fn word(&self) -> Result<u64, Miss> {
         let mut bytes = [0; ATOMIC_BYTES as usize];
         let read = self.packet.read(self.offset, &mut bytes);
@@ -95,7 +103,7 @@ impl Memory for Segment {
 pub(crate) enum Payload {
     /// No byte of it.
     Empty,
-    /// A copy of what the poster put into the request itself, at the start of a buffer.
+    /// A copy of inline data, at the start of a buffer.
     Inline(Slots<u8>),
     /// One piece: the common case.
     One(Segment),
@@ -146,7 +154,7 @@ impl Payload {
         }
     }
 
-    /// Copies what an atomic found to the first bytes.
+    /// Copies the original value of an atomic to the first bytes.
     pub(crate) fn put_original(&self, original: u64) -> Result<(), Miss> {
         let bytes = original.to_ne_bytes();
         self.for_each_piece(0, ATOMIC_BYTES, |segment, at, run, done| {

@@ -1,48 +1,48 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How work is best done: where, when, and how much of it at a time.
+//! Decides where, when and in which amounts work is done.
 //!
-//! All of it is guesses, from which nothing but speed depends; what must not go wrong is in
-//! [`crate::wake`]. These are functions of what was seen, and do nothing. They know of no queue pair and
-//! no kernel, so that they are tested on a host, by the crate `wake`. `C` is a CPU.
+//! All results are guesses that affect only speed. Rules that affect correctness are in [`crate::wake`].
+//! The functions here are pure: they know no queue pair and no kernel, so the crate `wake` tests them on
+//! a host. `C` is a CPU.
 
 use core::mem;
 
 use crate::wake::Came;
 
-/// Where work is done.
+/// A place for work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Placement<C> {
-    /// In the context that asks.
+    /// In the current context.
     Here,
-    /// By a work item on that CPU.
+    /// In a work item on that CPU.
     On(C),
-    /// By a work item on a CPU that the scheduler chooses: it knows idle ones.
+    /// In a work item on a CPU that the scheduler chooses, since it knows idle CPUs.
     Unbound,
-    /// By the timer, after so many nanoseconds.
+    /// In the timer, after this number of nanoseconds.
     After(u64),
 }
 
-/// What is known of a stream that is to be sent beside its poster.
+/// Inputs for the placement of a stream.
 #[derive(Clone, Copy)]
 pub(crate) struct StreamHints<C> {
-    /// A CPU that may be given work.
+    /// Another CPU that may be given work.
     pub(crate) other: Option<C>,
-    /// The scheduler had the work item run on the poster's CPU: it has no idle one.
+    /// The work item ran on the poster's CPU: the scheduler has no idle CPU.
     pub(crate) is_crowded: bool,
-    /// So many doorbells rang since one sent what was posted that another one is to do so.
+    /// Enough doorbells rang since the last one that sent requests.
     pub(crate) is_batch_full: bool,
 }
 
-/// Doorbells of a stream after which what was posted is sent, where there is one CPU.
+/// Doorbells of a stream until one sends the requests, on a machine with one CPU.
 pub(crate) const BATCH: u32 = 32;
 
-/// How long a stream of requests waits for more of them, where there is one CPU.
+/// How long the requests of a stream may wait for more of them, on a machine with one CPU.
 const SOON_NS: u64 = 100_000;
 
 impl<C> StreamHints<C> {
-    /// Returns where the stream is sent. On the only CPU the scheduler would have a work item preempt the
-    /// poster for each request.
+    /// Returns where to send the stream. On a single CPU, the scheduler would let a work item preempt
+    /// the poster for each request.
     pub(crate) fn place(self) -> Placement<C> {
         match self.other {
             None if self.is_batch_full => Placement::Here,
@@ -53,110 +53,111 @@ impl<C> StreamHints<C> {
     }
 }
 
-/// A packet of so many bytes costs more to handle than to pass on to another CPU.
+/// Size in bytes from which a packet costs more to handle than to steer to another CPU.
 pub(crate) const LARGE: u32 = 1024;
 
-/// Bytes that one run sends at least for it to be much: more than a message that somebody waits for.
+/// Bytes in one run from which a CPU counts as sending much. One message of a waiting poster is smaller.
 pub(crate) const MUCH: u64 = 6 << 10;
 
-/// Bytes that one run sends at least for it to be much where it may be all that somebody waits for: enough
-/// for another CPU to begin with while the rest is sent.
+/// The same threshold for a run that may be a single message: enough for another CPU to start on while
+/// the rest is sent.
 const MUCH_ALONE: u64 = 32 << 10;
 
-/// Returns true if a CPU that has sent so many bytes in one run had better have others handle packets. `goes_on`
-/// says whether it will send on.
+/// Returns true if a CPU that sent `bytes` in one run should steer packets to other CPUs. `goes_on` says
+/// whether it will continue to send.
 #[inline]
 pub(crate) fn keeps_busy(bytes: u64, goes_on: bool) -> bool {
     bytes >= if goes_on { MUCH } else { MUCH_ALONE }
 }
 
-/// How many packets may be put aside in the backlogs of all queue pairs until the CPU that brings more has
-/// to handle them. With many queue pairs one CPU would run far ahead of the other otherwise, and use memory
-/// that is in no cache.
+/// Packets in the backlogs of all queue pairs, above which the receiving CPU handles packets itself.
+/// Otherwise it would run far ahead with many queue pairs, and use memory that is in no cache.
 pub(crate) const MOST_ASIDE: usize = 512;
 
-/// How long a CPU that has sent much is taken for one that goes on.
+/// How long a CPU that has sent much counts as sending.
 pub(crate) const RECENT_NS: u64 = 1_000_000;
 
-/// How long frames that count as received may still be in the queues of the CPU that has sent them. One of a
-/// virtual machine stands still for a while where others want the CPU that it runs on, too.
+/// How long frames that count as received may stay in the queues of their CPU. A virtual CPU stands
+/// still while the host needs its CPU.
 pub(crate) const SLOW_NS: u64 = 10_000_000;
 
-/// How long a CPU that has sent what is not acknowledged is waited for.
-const HELD_NS: u64 = 1_000_000_000;
+/// How long to wait for the CPU that sent unacknowledged packets.
+pub(crate) const HELD_NS: u64 = 1_000_000_000;
 
-/// Returns true if a CPU that has sent much at `at` is one that goes on sending.
+/// Returns true if a CPU that sent much at `at` counts as sending.
 pub(crate) fn is_sending(at: u64, now: u64) -> bool {
     now.saturating_sub(at) < RECENT_NS
 }
 
-/// How long work items of one CPU go on that take turns with others, between two turns of these.
+/// How long work items that take turns run between two turns.
 ///
-/// Who yields gives up a slice of the scheduler's, of milliseconds where others never sleep, so a turn has to
-/// be worth that.
+/// A task that yields gives up a slice of milliseconds if others never sleep, so a turn must be worth
+/// that.
 const TURN_NS: u64 = 500_000;
 
-/// Returns true if a turn is over that began at `at`.
+/// Returns true if the turn that began at `at` is over.
 pub(crate) fn is_turn_over(at: u64, now: u64) -> bool {
     now.saturating_sub(at) >= TURN_NS
 }
 
-/// A time in units of 1024 ns, as far as 32 bits go: 73 minutes.
+/// A time in units of 1024 ns, modulo 2^32 units (73 minutes).
 #[derive(Clone, Copy)]
 pub(crate) struct Stamp(pub(crate) u32);
 
 impl Stamp {
     const SHIFT: u32 = 10;
 
-    /// Makes the stamp of a time.
+    /// Creates the stamp of a time.
     ///
-    /// CAST: What is lost is above 73 minutes.
+    /// CAST: Bits above 73 minutes are lost.
     pub(crate) fn new(ns: u64) -> Self {
         Self(ns.wrapping_shr(Self::SHIFT) as u32)
     }
 
-    /// Returns true if it is less than `ns` before `now`. Now and then that is so of an old one, too.
+    /// Returns true if the stamp is less than `ns` before `now`. A stamp older than 73 minutes may match
+    /// by chance.
     #[inline]
     pub(crate) fn is_within(self, now: u64, ns: u64) -> bool {
         Self::new(now).0.wrapping_sub(self.0) < Self::new(ns).0
     }
 }
 
-/// What comes of it if packets overtake each other.
+/// The consequence if packets overtake each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Overtaking {
-    /// The message is lost, or the request that they belong to: its refusal arrives before the responses in
-    /// front of it.
+    /// Their message or request is lost: its NAK arrives before the responses in front of it.
     Loses {
-        /// Also what its receiver has begun with just now is waited for, though its poster may be served
-        /// late for that.
+        /// Also wait for frames whose receiver has just started on them. The poster may be served late
+        /// for that.
         is_strict: bool,
     },
-    /// The peer asks for them once more, and says what it has received.
+    /// The peer requests them again, and acknowledges received packets.
     Costs {
-        /// The CPU that sends hands the frames over to a receiver in this machine, maybe, and not to a
-        /// queue of a card.
+        /// The sending CPU may hand the frames to a receiver in this machine, instead of a queue of a
+        /// card.
         is_local: bool,
     },
 }
 
-/// When one half of a queue pair has sent last.
+/// When one half of a queue pair sent last.
 #[derive(Clone, Copy)]
 pub(crate) struct Sent {
-    /// When it was anything.
+    /// The time of the last packet.
     pub(crate) at: Stamp,
-    /// When it was much.
+    /// The time of the last run that sent much.
     pub(crate) much_at: Stamp,
-    /// The peer is known to have all of it.
+    /// The peer has acknowledged all packets.
     pub(crate) is_acknowledged: bool,
 }
 
 impl Sent {
-    /// Returns true if what another CPU sends may overtake that, of which `in_flight` frames were not
-    /// received yet. A frame counts as received when its receiver begins with it, or with its train, so what
-    /// was sent just now counts as in flight for a time, much for longer. Where the peer says what it has,
-    /// nothing that it has is overtaken; and what a receiver in this machine may be at counts as in flight
-    /// until then. But there is an end to it, as the CPU may stand still.
+    /// Returns true if packets of another CPU may overtake the last packets. `in_flight` frames are not
+    /// received yet.
+    ///
+    /// A frame counts as received when its receiver begins with it, or with its train. So recent packets
+    /// count as in flight for a time, and longer after much. An acknowledged packet cannot be overtaken.
+    /// A packet to a receiver in this machine counts as in flight until it is acknowledged. All of these
+    /// have time limits, as the CPU may stand still.
     #[inline]
     pub(crate) fn may_be_overtaken(
         self,
@@ -181,37 +182,36 @@ impl Sent {
         }
     }
 
-    /// Returns true if it was much that a stream may overtake. Of little, its work item finds out: that
-    /// moves seldom.
+    /// Returns true if a stream may overtake much data. The work item of a stream seldom moves, so
+    /// smaller amounts are checked there.
     #[inline]
     pub(crate) fn is_much_ahead(self, now: impl FnOnce() -> u64) -> bool {
         !self.is_acknowledged && self.much_at.is_within(now(), RECENT_NS)
     }
 }
 
-/// How much one run of a half sends at most.
+/// The limit of one run of a half.
 ///
-/// Nobody else can use the half meanwhile, and the network begins with a run's packets after it.
+/// During a run no other CPU can use the half, and the network starts on the packets after it.
 pub(crate) struct Budget {
     packets: u32,
     bytes: u32,
     most: u32,
-    /// Bytes that it may have in any case, if others want the CPU.
+    /// Bytes that are allowed even if other tasks need the CPU.
     least: u32,
 }
 
 impl Budget {
     const PACKETS: u32 = 64;
-    /// Two trains. Where another CPU handles them, it is interrupted for each run, and interrupts in return.
+    /// Two trains. If another CPU handles them, each run costs an interrupt in both directions.
     const BYTES: u32 = 124 << 10;
-    /// Likewise to a queue pair of the same device: the other end has one thing to wait for, and begins
-    /// earlier.
+    /// The same for the same device: the other end waits for one thing only, and starts earlier.
     const OWN_BYTES: u32 = 60 << 10;
-    /// Bytes that a run may have in any case, if others want the CPU. With twice as many a latency beside a
-    /// stream is that of rdma_rxe; with half as many the stream loses more than others gain.
+    /// Bytes that are allowed even if other tasks need the CPU. Twice as many give the latency of
+    /// rdma_rxe beside a stream. Half as many cost the stream more than others gain.
     const SHORT_BYTES: u32 = 32 << 10;
 
-    /// Makes that of a connection's run; `is_own` says that its packets enter no network.
+    /// Creates the budget of a connection's run. `is_own` says that its packets enter no network.
     pub(crate) fn new(is_own: bool) -> Self {
         Self {
             packets: 0,
@@ -221,7 +221,7 @@ impl Budget {
         }
     }
 
-    /// Makes that of a run of datagrams, which are of one packet each.
+    /// Creates the budget of a run of datagrams, each of which is one packet.
     pub(crate) fn of_datagrams() -> Self {
         Self {
             packets: 0,
@@ -231,7 +231,7 @@ impl Budget {
         }
     }
 
-    /// Returns true if the run is over. `is_cpu_wanted` says whether others want the CPU.
+    /// Returns true if the run is over. `is_cpu_wanted` says whether other tasks need the CPU.
     #[inline]
     pub(crate) fn is_spent(&self, is_cpu_wanted: impl FnOnce() -> bool) -> bool {
         self.packets >= Self::PACKETS
@@ -247,36 +247,36 @@ impl Budget {
     }
 }
 
-/// Packets of a backlog that one run handles at most; and in any case, if others want the CPU.
+/// Packets of a backlog that one run may handle, without and with other tasks that need the CPU.
 const BACKLOG_PACKETS: u32 = 64;
 const LEAST_PACKETS: u32 = 8;
 
-/// Returns true if a run is over that has handled so many packets of a backlog.
+/// Returns true if a run that handled this number of backlog packets is over.
 #[inline]
 pub(crate) fn is_backlog_run_over(handled: u32, is_cpu_wanted: impl FnOnce() -> bool) -> bool {
     handled >= BACKLOG_PACKETS || (handled >= LEAST_PACKETS && is_cpu_wanted())
 }
 
-/// How a doorbell is served.
+/// How to serve a doorbell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Serve {
-    /// At once, in the context of the poster: the least latency.
+    /// At once, in the context of the poster, for the least latency.
     Here,
-    /// By a work item beside the poster, which finds many requests at a time: the most throughput.
+    /// In a work item beside the poster, which finds many requests at a time, for the most throughput.
     Beside,
 }
 
-/// Tells a poster that waits for each request from one that posts on.
+/// Distinguishes a poster that waits for each request from one that streams.
 ///
-/// Where both ends are on one machine a request that is served at once is complete when its doorbell
-/// returns, so both posters look alike. Then one doorbell is served beside the poster now and then, a
-/// *probe*: if the next doorbell comes before that request is complete, the poster posts on. Each probe
-/// that fails doubles the number of doorbells until the next.
+/// On one machine a request that is served at once is complete when its doorbell returns, so both
+/// posters look alike. Therefore some doorbells are *probes*, which a work item serves. If the next
+/// doorbell comes before the probe is complete, the poster streams. Each failed probe doubles the number
+/// of doorbells until the next one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Depth {
-    /// Doorbells that found requests outstanding, less those that found none.
+    /// Doorbells that found outstanding requests, minus those that found none.
     score: u8,
-    /// The logarithm of the number of doorbells between two probes.
+    /// The binary logarithm of the number of doorbells between two probes.
     backoff: u8,
     /// The last doorbell was a probe.
     is_probing: bool,
@@ -285,21 +285,21 @@ pub(crate) struct Depth {
 }
 
 impl Depth {
-    /// From this score on doorbells are served beside the poster.
+    /// The score from which doorbells are served beside the poster.
     const STREAM: u8 = 16;
-    /// The score of a poster that was just found to post on.
+    /// The initial score of a poster that streams.
     const START: u8 = 24;
-    /// The highest score: how soon a poster that begins to wait is served at once.
+    /// The highest score. It bounds the time until a poster that starts to wait is served at once.
     const MOST: u8 = 64;
-    /// What a doorbell takes away that found nothing outstanding. A poster of six requests at a time, which
-    /// waits for them, gains by being served beside; one of four loses, unless they are small.
+    /// The penalty for a doorbell that finds no outstanding request. A poster that waits for six
+    /// requests at a time gains by a work item. One that waits for four loses, unless they are small.
     const WAITED: u8 = 4;
-    /// What a doorbell counts that is served at once and finds requests outstanding.
+    /// The reward for a doorbell that is served at once and finds outstanding requests.
     const OUTSTANDING: u8 = 2;
     const LEAST_BACKOFF: u8 = 1;
     const MOST_BACKOFF: u8 = 10;
 
-    /// Of a queue pair that was never posted to: its second doorbell is a probe.
+    /// Creates the state of a new queue pair. Its second doorbell is a probe.
     pub(crate) const fn new() -> Self {
         Self {
             score: 0,
@@ -309,7 +309,7 @@ impl Depth {
         }
     }
 
-    /// In the bits of a word.
+    /// Encodes the state in a word.
     pub(crate) const fn to_bits(self) -> u32 {
         ((self.left as u32) << 16)
             | ((self.is_probing as u32) << 12)
@@ -317,7 +317,7 @@ impl Depth {
             | self.score as u32
     }
 
-    /// From those.
+    /// Decodes the state from a word.
     ///
     /// CAST: Each field is cut to its bits.
     pub(crate) const fn from_bits(bits: u32) -> Self {
@@ -329,14 +329,14 @@ impl Depth {
         }
     }
 
-    /// Returns true if the last doorbells were those of a poster that posts on.
+    /// Returns true if the poster streams.
     pub(crate) fn is_stream(self) -> bool {
         self.score >= Self::STREAM
     }
 
-    /// Counts a doorbell, before which the poster had seen all earlier requests complete or not. Returns
-    /// how it is to be served. `may_probe` says whether there is another CPU: on one a probe would be served
-    /// only when the poster has waited for some time.
+    /// Counts a doorbell and returns how to serve it. `was_idle` says whether the poster had seen all
+    /// earlier requests complete. `may_probe` says whether there is another CPU: on a single CPU a probe
+    /// would be served only after the poster has waited for a time.
     #[must_use]
     pub(crate) fn ring(self, was_idle: bool, may_probe: impl FnOnce() -> bool) -> (Self, Serve) {
         if self.is_stream() {
@@ -394,7 +394,7 @@ impl Depth {
         (stream, Serve::Beside)
     }
 
-    /// The poster posts on.
+    /// Enters the state of a poster that streams.
     fn started(self) -> Self {
         Self {
             score: Self::START,
@@ -403,7 +403,7 @@ impl Depth {
         }
     }
 
-    /// The poster waits.
+    /// Enters the state of a poster that waits.
     fn failed(self) -> Self {
         let backoff = self.backoff.saturating_add(1).min(Self::MOST_BACKOFF);
         Self {
@@ -415,29 +415,29 @@ impl Depth {
     }
 }
 
-/// Requests in a row that are taken to come alone before it is looked at again.
+/// Requests in a row that count as single before the next test.
 const TRUST: u8 = 16;
 
-/// Tells whether the peer's requests come alone, each when the one before was answered.
+/// Distinguishes single requests of the peer, each sent after the reply to the one before, from groups.
 ///
-/// One that does is answered at once, which spares it a softirq of its own; those that come together
-/// are answered together after the last of them. Only an answer that is given then shows which of it
-/// is so. So that is done now and then in any case, the more seldom the more often there was one.
+/// A single request gets its reply at once, without a softirq. A group gets one reply after its last
+/// request. Only an immediate reply shows which case it is. So some replies are immediate in any case,
+/// and fewer of them the more often there was a group or not.
 ///
-/// It is a guess, from which nothing but speed depends; but after each [`Came::First`] somebody has
-/// to call [`end`](Self::end).
+/// This is a guess that affects only speed. But after each [`Came::First`] the caller has to call
+/// [`end`](Self::end).
 #[derive(Default)]
 pub(crate) struct Arrivals {
-    /// Requests that wait for the answer which is given after the last of them, or many.
+    /// Requests that wait for a reply after the last of the group.
     waiting: u8,
-    /// How many are taken to come alone after that.
+    /// Requests that count as single after that.
     trust: u8,
-    /// Those that are left of them.
+    /// The rest of them.
     left: u8,
 }
 
 impl Arrivals {
-    /// There was a request to answer.
+    /// Counts a request and returns how to reply.
     #[inline]
     pub(crate) fn note(&mut self) -> Came {
         if let Some(left) = self.left.checked_sub(1) {
@@ -451,7 +451,7 @@ impl Arrivals {
         }
     }
 
-    /// Those that came together are answered.
+    /// Ends a group: its reply is sent.
     pub(crate) fn end(&mut self) {
         self.trust = match mem::take(&mut self.waiting) {
             0 => return,

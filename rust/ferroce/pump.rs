@@ -2,7 +2,7 @@
 
 //! Sends the packets of one half of a queue pair, as many as one run may.
 //!
-//! There is one loop, [`pump`]. What it sends comes from a [`Source`]: a requester, a responder, or a
+//! There is one loop, [`pump`]. Its packets come from a [`Source`]: a requester, a responder, or a
 //! sender of datagrams.
 
 use kernel::sync::Arc;
@@ -26,35 +26,35 @@ use crate::stats::Stats;
 use crate::steering::LastSent;
 use crate::tx;
 
-/// Returns true if one that has worked for `qp` for a while should let others have the CPU. Any context.
+/// Returns true if a run for `qp` should let others have the CPU. Any context.
 pub(crate) fn is_cpu_wanted(qp: &Qp) -> bool {
     work::is_cpu_wanted() || (qp.takes_turns() && work::others_wait())
 }
 
-/// What a [`Source`] has to send.
+/// The next step of a [`Source`].
 enum Next<'a, P> {
     Packet(Transmit<'a, P>),
-    /// A packet that goes by another path.
+    /// A packet that uses another path.
     OtherPath,
     /// Nothing for now.
     Nothing,
 }
 
-/// A half's protocol machine, with the host that it runs on.
+/// The protocol machine of a half, with its host.
 trait Source {
     type Memory: Memory;
 
-    /// Returns the next packet. It is sent, [taken back](Self::take_back), or [failed](Self::fail) before
-    /// the next one is asked for.
+    /// Returns the next packet. It is sent, [taken back](Self::take_back), or [failed](Self::fail)
+    /// before the next call.
     fn next(&mut self) -> Next<'_, Self::Memory>;
 
     /// Returns how a run ends when there is no next packet.
     fn end(&mut self) -> Run;
 
-    /// Takes the last packet back: it comes again.
+    /// Takes the last packet back, to be returned again.
     fn take_back(&mut self);
 
-    /// Has the last packet's message fail, as its memory is gone.
+    /// Fails the message of the last packet, because its memory is gone.
     fn fail(&mut self);
 
     fn deferred(&mut self) -> &mut Deferred;
@@ -63,7 +63,7 @@ trait Source {
 /// One run of a half.
 struct Pass {
     budget: Budget,
-    /// Something was sent.
+    /// A packet was sent.
     has_sent: bool,
 }
 
@@ -76,7 +76,8 @@ impl Pass {
     }
 }
 
-/// Sends what `source` has, by `path`, until the run is over. The half's lock is held by the caller.
+/// Sends the packets of `source` by `path`, until the run is over. The half's lock is held by the
+/// caller.
 fn pump<S: Source>(
     qp: &Qp,
     source: &mut S,
@@ -198,7 +199,7 @@ struct Datagrams<'a, 'h> {
     sender: &'a mut QpSender,
     host: &'a mut SendSide<'h>,
     mtu: Mtu,
-    /// Where those go that are sent now.
+    /// The destination of the current packets.
     address: &'a Arc<Ah>,
     is_at_end: bool,
 }
@@ -235,7 +236,7 @@ impl Source for Datagrams<'_, '_> {
     }
 }
 
-/// Sends requests, or datagrams, as far as one run goes. The send lock is held by the caller.
+/// Sends requests or datagrams for one run. The send lock is held by the caller.
 pub(crate) fn requests(qp: &Qp, half: &mut SendHalf, deferred: &mut Deferred, now: Instant) -> Run {
     let run = qp.with_send(half, None, deferred, |service, host, route| {
         match (service, route) {
@@ -273,13 +274,13 @@ fn connected(
         qp.last_sent.note();
         qp.last_sent.note_at(now.as_ns());
     }
-    // A message that its poster waits for is received here: another CPU would have nothing to do beside it.
+    // A single message of a waiting poster is received here: another CPU could do nothing in parallel.
     let goes_on = run == Run::More || qp.is_stream();
     flush_path(qp, &qp.last_sent, &mut route.path, stats, goes_on);
     run
 }
 
-/// Sends datagrams. Each path is locked once for those that follow each other on it.
+/// Sends datagrams. A path is locked once for consecutive datagrams.
 fn datagrams(qp: &Qp, sender: &mut QpSender, host: &mut SendSide<'_>, now: Instant) -> Run {
     let credit = &qp.fixed.credit;
     let stats = host.common.stats;
@@ -290,7 +291,7 @@ fn datagrams(qp: &Qp, sender: &mut QpSender, host: &mut SendSide<'_>, now: Insta
             break Run::Idle;
         };
         let address = datagram.address.clone();
-        // It comes again once its path is locked, and others that go there with it.
+        // It is returned again once its path is locked, with others for this path.
         sender.unsend();
         let mut source = Datagrams {
             sender,
@@ -313,10 +314,10 @@ fn datagrams(qp: &Qp, sender: &mut QpSender, host: &mut SendSide<'_>, now: Insta
     run
 }
 
-/// Sends what the responder owes, as far as one run goes. The receive lock is held by the caller.
+/// Sends pending replies for one run. The receive lock is held by the caller.
 ///
-/// Also done before a responder is stopped: its owner may have seen the completion of a message
-/// and be done before the acknowledgement was sent, without which the peer's request would fail.
+/// This is also done before a responder stops. Its owner may have seen the completion of a message and
+/// exit before the acknowledgement is sent. Then the peer's request would fail.
 pub(crate) fn replies(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) -> Run {
     if half.waiting.stops_sending() {
         return Run::Absent;
@@ -341,7 +342,8 @@ pub(crate) fn replies(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) -> 
     run
 }
 
-/// Sends what waits to go together, and notes if it was much. `goes_on` says whether this CPU will send on.
+/// Sends the pending train, and notes whether the run sent much. `goes_on` says whether this CPU will
+/// continue to send.
 fn flush_path(qp: &Qp, last: &LastSent, path: &mut Path, stats: &Stats, goes_on: bool) {
     let bytes = tx::flush(path, &qp.fixed.credit, stats);
     if let Some(frames) = path.take_own() {

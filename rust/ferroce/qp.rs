@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Queue pairs: two halves, each under a lock of its own, and what both stand on.
+//! Queue pairs: two halves, each under its own lock, and their common state.
 
 use core::mem;
 
 use kernel::cpu::CpuId;
 use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Full, Release};
-use kernel::sync::{new_mutex, Arc, Mutex};
+use kernel::sync::{Arc, Mutex};
 use kernel::workqueue::{impl_has_work, new_work, Work};
 use rdma::ah::Gids;
 use rdma::net::{Credit, Path};
@@ -16,6 +16,7 @@ use rdma::timer::{impl_has_timer, Timer};
 use rdma::upcall::QpUpcall;
 use rdma::work::Queue;
 use roce::abi::Poster;
+use roce::congestion::Notifier;
 use roce::host::Flush;
 use roce::num::{Bundle, Mtu, Pkey, Qpn};
 use roce::qp::State;
@@ -23,6 +24,7 @@ use roce::qp::State;
 use crate::backlog::Backlog;
 use crate::context::Context;
 use crate::cq::Cq;
+use crate::early::{EarlyPackets, Keeps};
 use crate::host::{Common, Deferred, Events, RecvQueue, RecvSide, SendQueue, SendSide};
 use crate::paging::MemoryWait;
 use crate::payload::Incoming;
@@ -54,10 +56,10 @@ impl From<Flush> for Run {
     }
 }
 
-/// Names of a queue pair's work items. [`RUN`](work::RUN) is queued where it is best done, on one of four
-/// queues, so that it takes [turns](Qp::turn); each other one has one queue.
+/// Names of a queue pair's work items. [`RUN`](work::RUN) uses four workqueues, so it takes
+/// [turns](Qp::turn). Each other one uses one workqueue.
 pub(crate) mod work {
-    /// Goes on with all that was left to process context.
+    /// Continues with all work of process context.
     pub(crate) const RUN: u64 = 0;
     /// Sends replies, in a softirq.
     pub(crate) const REPLY: u64 = 1;
@@ -65,13 +67,13 @@ pub(crate) mod work {
     pub(crate) const SEND: u64 = 2;
     /// Raises events for an owner in the kernel, in process context.
     pub(crate) const EVENT: u64 = 3;
-    /// Faults in what the send half waits for, and has it go on, in process context.
+    /// Faults in memory for the send half and resumes it, in process context.
     pub(crate) const FAULT_SEND: u64 = 4;
-    /// Likewise for the receive half.
+    /// Does the same for the receive half.
     pub(crate) const FAULT_RECV: u64 = 5;
-    /// Handles packets that another CPU has put aside, in a softirq.
+    /// Handles steered packets, in a softirq.
     pub(crate) const BACKLOG: u64 = 6;
-    /// Handles responses from its own device, in a softirq.
+    /// Handles responses of the same device, in a softirq.
     pub(crate) const RESPONSES: u64 = 7;
 }
 
@@ -82,13 +84,13 @@ pub(crate) struct Ends {
     pub(crate) theirs: [u8; 16],
 }
 
-/// The way to the peer.
+/// The path to the peer.
 pub(crate) struct Route {
     pub(crate) path: Path,
 }
 
-/// Bytes of payload of a packet that stays in the module: few enough that one CPU begins with the first
-/// while another is busy with the next.
+/// Payload bytes of a packet to the same device. The receiving CPU can start on the first one while the
+/// sender makes the next.
 const OWN_PACKET_BYTES: u32 = 32 << 10;
 
 impl Route {
@@ -100,7 +102,7 @@ impl Route {
         }
     }
 
-    /// How much of a message one of its packets takes.
+    /// Returns how much of a message one packet contains.
     pub(crate) fn bundle(&self, mtu: Mtu) -> Bundle {
         if self.path.keeps_own() {
             Bundle::within(OWN_PACKET_BYTES, mtu)
@@ -110,37 +112,55 @@ impl Route {
     }
 }
 
-/// What sends, and its surroundings.
+/// The send half.
 pub(crate) struct SendHalf {
     pub(crate) service: SendService,
     pub(crate) send: SendQueue,
-    /// A work item will go on sending, and nobody else may, so that packets stay in order.
+    /// Only a work item may continue to send, so that packets stay in order.
     pub(crate) is_handed_over: bool,
-    /// What waits for memory that is paged in.
+    /// Packets that wait for memory.
     pub(crate) waiting: MemoryWait,
-    /// The way to the peer, of a connection.
+    /// Responses that arrived early.
+    pub(crate) early: EarlyPackets,
+    /// The path to the peer of a connection.
     pub(crate) route: Option<Route>,
-    /// Where what it does is counted: by the device, or the counter that it is bound to.
+    /// The counters of the device, or those that the queue pair is bound to.
     pub(crate) stats: Arc<Stats>,
 }
 
-/// What receives, and its surroundings.
+impl Keeps for SendHalf {
+    fn kept(&mut self) -> (&mut EarlyPackets, &mut MemoryWait) {
+        (&mut self.early, &mut self.waiting)
+    }
+}
+
+impl Keeps for RecvHalf {
+    fn kept(&mut self) -> (&mut EarlyPackets, &mut MemoryWait) {
+        (&mut self.early, &mut self.waiting)
+    }
+}
+
+/// The receive half.
 pub(crate) struct RecvHalf {
     pub(crate) service: RecvService,
     pub(crate) recv: RecvQueue,
     pub(crate) arrivals: Arrivals,
     pub(crate) sweeps: Sweeps,
-    /// What waits for memory that is paged in.
+    /// Packets that wait for memory.
     pub(crate) waiting: MemoryWait,
-    /// The way to the peer, of a connection.
+    /// Requests that arrived early.
+    pub(crate) early: EarlyPackets,
+    /// When to tell the peer that packets were marked.
+    pub(crate) notifier: Notifier,
+    /// The path to the peer of a connection.
     pub(crate) route: Option<Route>,
     /// As in [`SendHalf`].
     pub(crate) stats: Arc<Stats>,
 }
 
 impl RecvHalf {
-    /// Whether packets between those ends are for it: a connection has one peer, datagrams come
-    /// from anybody.
+    /// Returns true if this half accepts packets between these ends. A connection has one peer.
+    /// Datagrams come from any sender.
     pub(crate) fn takes(&self, packet: Ends) -> bool {
         match self.service {
             RecvService::Connected(..) => self
@@ -152,7 +172,7 @@ impl RecvHalf {
     }
 }
 
-/// What never changes in a queue pair's life.
+/// The constant state of a queue pair.
 pub(crate) struct Fixed {
     pub(crate) shared: Arc<Shared>,
     pub(crate) gids: Gids,
@@ -161,38 +181,37 @@ pub(crate) struct Fixed {
     pub(crate) service: Service,
     pub(crate) pd: PdId,
     pub(crate) owner: Poster,
-    /// Of a process.
+    /// The context of a process.
     pub(crate) context: Option<Arc<Context>>,
     pub(crate) send_cq: Arc<Cq>,
     pub(crate) recv_cq: Arc<Cq>,
     pub(crate) srq: Option<Arc<Srq>>,
     pub(crate) upcall: QpUpcall,
     pub(crate) credit: Arc<Credit>,
-    /// How many requests may be under way at most.
+    /// The number of requests that may be outstanding.
     pub(crate) window: u32,
 }
 
 /// A queue pair.
 ///
-/// Locks, see `Documentation/locking.rst`: `settings` before `send` or `recv`, never both of
-/// these, and each before a completion queue's ring.
+/// The lock order is `settings`, then `send` or `recv`, then the ring of a completion queue. `send` and
+/// `recv` are never held together. See `Documentation/locking.rst`.
 ///
-/// With a count of references it fits 2 KiB, where the kernel is none for debugging; what does not,
-/// takes four.
+/// With its reference count it fits 2 KiB, except on a debug kernel, where it takes 4 KiB.
 #[pin_data]
 pub(crate) struct Qp {
     pub(crate) fixed: Fixed,
     state: Atomic<u32>,
-    /// Whether the owner asked to be told when the send queue has drained.
+    /// The owner asked for an event when the send queue has drained.
     notify_drained: Atomic<bool>,
     pub(crate) last_sent: LastSent,
     pub(crate) last_replied: LastSent,
     pub(crate) stream: Stream,
-    /// More requests could be under way if there were room for them.
+    /// More requests could be outstanding if the window had room.
     is_narrow: Atomic<bool>,
-    /// The number of the queue pair of the same device that it is connected to; 0 if there is none.
+    /// The number of the connected queue pair of the same device, or 0.
     own_peer: Atomic<u32>,
-    /// Whose turn it is to run the work item that several work queues have.
+    /// The turn of the work item that uses several workqueues.
     pub(crate) turn: Turn,
     #[pin]
     pub(crate) send: BhSpinLock<SendHalf>,
@@ -200,11 +219,11 @@ pub(crate) struct Qp {
     pub(crate) recv: BhSpinLock<RecvHalf>,
     #[pin]
     pub(crate) backlog: Backlog,
-    /// Responses from its own device: requests need not wait behind them.
+    /// Responses of the same device. Requests need not wait behind them.
     #[pin]
     pub(crate) responses: Backlog,
-    #[pin]
-    pub(crate) settings: Mutex<Settings>,
+    /// In its own allocation: only the verbs use it, and this one is full.
+    pub(crate) settings: Pin<KBox<Mutex<Settings>>>,
     #[pin]
     pub(crate) timer: Timer<Self>,
     #[pin]
@@ -213,7 +232,7 @@ pub(crate) struct Qp {
     reply: Work<Self, { work::REPLY }>,
     #[pin]
     send_work: Work<Self, { work::SEND }>,
-    /// What the work item is to raise.
+    /// The events to raise.
     events: Atomic<u32>,
     #[pin]
     event: Work<Self, { work::EVENT }>,
@@ -243,12 +262,12 @@ impl_has_timer! {
 }
 
 impl Qp {
-    /// A queue pair in RESET.
+    /// Creates a queue pair in RESET.
     pub(crate) fn new(
         fixed: Fixed,
         send: SendHalf,
         recv: RecvHalf,
-        settings: Settings,
+        settings: Pin<KBox<Mutex<Settings>>>,
     ) -> impl PinInit<Self> {
         pin_init!(Self {
             fixed,
@@ -264,7 +283,7 @@ impl Qp {
             recv <- rdma::new_bh_spinlock!(recv, "ferroce::Qp::recv"),
             backlog <- Backlog::new(),
             responses <- Backlog::new(),
-            settings <- new_mutex!(settings, "ferroce::Qp::settings"),
+            settings,
             timer <- Timer::new(),
             run <- new_work!("ferroce::Qp::run"),
             reply <- new_work!("ferroce::Qp::reply"),
@@ -278,21 +297,21 @@ impl Qp {
         })
     }
 
-    /// The state as packets and doorbells see it.
+    /// Returns the state for packets and doorbells.
     pub(crate) fn state(&self) -> State {
-        // What was stored is a state's code, so the default is never taken.
+        // The stored value is a state's code, so the default is never taken.
         State::from_code(self.state.load(Acquire)).unwrap_or(State::Err)
     }
 
-    /// Publishes a state. All that it promises must be set up before.
+    /// Publishes a state. Everything that it implies must be set up before.
     pub(crate) fn set_state(&self, state: State) {
         self.state.store(state as u32, Release);
     }
 
-    /// Publishes that the queue pair has failed, unless it is not in service (any more).
+    /// Publishes that the queue pair has failed, unless it is out of service.
     ///
-    /// Called under the lock of the half that failed: a reset publishes its state before it takes
-    /// that lock, so the failure of what was reset since is never taken for one of what comes after.
+    /// The lock of the failed half must be held. A reset publishes its state before it takes that lock.
+    /// So a failure before the reset cannot affect the queue pair after it.
     // Rules: ERR-18
     pub(crate) fn fail(&self) {
         for state in [State::Rtr, State::Rts, State::Sqd, State::Sqe] {
@@ -300,7 +319,7 @@ impl Qp {
         }
     }
 
-    /// Publishes that the send queue has failed, and it alone. Under the send lock, as
+    /// Publishes that the send queue alone has failed. The send lock must be held, as for
     /// [`fail`](Self::fail).
     pub(crate) fn fail_send(&self) {
         for state in [State::Rts, State::Sqd] {
@@ -308,7 +327,7 @@ impl Qp {
         }
     }
 
-    /// The queue pair of the same device that it is connected to, whose packets reach it by no network.
+    /// Returns the connected queue pair of the same device. Packets to it enter no network.
     pub(crate) fn own_peer(&self) -> Option<Qpn> {
         match self.own_peer.read_once() {
             0 => None,
@@ -316,12 +335,12 @@ impl Qp {
         }
     }
 
-    /// Sets which one that is.
+    /// Sets the connected queue pair of the same device.
     pub(crate) fn set_own_peer(&self, peer: Option<Qpn>) {
         self.own_peer.write_once(peer.map_or(0, Qpn::get));
     }
 
-    /// Notes events for the work item to raise.
+    /// Notes events for the work item.
     pub(crate) fn note(&self, events: Events) {
         let mut old = self.events.read_once();
         while let Err(other) = self.events.cmpxchg(old, old | events.0, Full) {
@@ -329,42 +348,42 @@ impl Qp {
         }
     }
 
-    /// Takes what was noted.
+    /// Takes the noted events.
     pub(crate) fn take_noted(&self) -> Events {
         Events(self.events.xchg(0, Full))
     }
 
-    /// Whether the owner is told when the send queue has drained.
+    /// Returns true if the owner asked for an event when the send queue has drained.
     pub(crate) fn notifies_drained(&self) -> bool {
         self.notify_drained.read_once()
     }
 
-    /// Sets whether the owner is told when the send queue has drained.
+    /// Sets whether the owner gets an event when the send queue has drained.
     pub(crate) fn set_notify_drained(&self, notify: bool) {
         self.notify_drained.write_once(notify);
     }
 
-    /// The context of the process that has it.
+    /// Returns the context of the owning process.
     #[inline]
     pub(crate) fn owner(&self) -> Option<&Context> {
         self.fixed.context.as_deref()
     }
 
-    /// Where it waits for memory to be paged in: in its process's share of the workers.
+    /// Returns the workqueue for page faults, which belongs to the process.
     pub(crate) fn paging(&self) -> &Queue {
         let own = self.owner().and_then(Context::paging);
         // A region that one can wait for has come with a queue, and the kernel has none.
         own.unwrap_or(&self.shared().queues.unbound)
     }
 
-    /// Whether its owner sleeps until there is something to poll, and so has a CPU for itself no more
-    /// than others have.
+    /// Returns true if the owner sleeps until there are completions. Then it has no more right to a CPU
+    /// than others.
     #[inline]
     pub(crate) fn takes_turns(&self) -> bool {
         self.fixed.recv_cq.has_sleeper() || self.fixed.send_cq.has_sleeper()
     }
 
-    /// Returns the CPU whose requests may be overtaken by what this one sends now.
+    /// Returns the CPU whose requests this CPU would overtake now.
     #[inline]
     pub(crate) fn requests_ahead(&self) -> Option<CpuId> {
         let service = self.fixed.service;
@@ -382,13 +401,20 @@ impl Qp {
         })
     }
 
-    /// Likewise, of a stream, whose work item moves seldom.
+    /// Returns that CPU for a stream. Its work item seldom moves.
     #[inline]
     pub(crate) fn stream_ahead(&self) -> Option<CpuId> {
         self.of_network(|| self.last_sent.much_ahead())
     }
 
-    /// Returns what `ahead` says, or nothing if its packets enter no network.
+    /// Returns true if requests must not overtake each other, and some are in no queue for a moment.
+    #[inline]
+    pub(crate) fn is_stranded(&self) -> bool {
+        let is_stranded = || self.last_sent.is_stranded(self.fixed.credit.in_flight());
+        self.fixed.service.needs_order() && is_stranded()
+    }
+
+    /// Returns the result of `ahead`, or nothing if packets enter no network.
     #[inline]
     fn of_network(&self, ahead: impl FnOnce() -> Option<CpuId>) -> Option<CpuId> {
         match self.own_peer() {
@@ -397,7 +423,7 @@ impl Qp {
         }
     }
 
-    /// Likewise, of replies.
+    /// Returns the CPU whose replies this CPU would overtake now.
     #[inline]
     pub(crate) fn replies_ahead(&self) -> Option<CpuId> {
         let in_flight = self.fixed.credit.in_flight();
@@ -405,40 +431,40 @@ impl Qp {
             .ahead(Overtaking::Loses { is_strict: false }, in_flight)
     }
 
-    /// Returns true if its last requests were those of a stream.
+    /// Returns true if the last requests were those of a stream.
     pub(crate) fn is_stream(&self) -> bool {
         self.stream.is_one(&self.fixed.send_cq.poster)
     }
 
-    /// Returns what the queue pairs of its device share.
+    /// Returns the common state of the device's queue pairs.
     #[inline]
     pub(crate) fn shared(&self) -> &Shared {
         &self.fixed.shared
     }
 
-    /// Returns true if more requests could be under way if there were room for them.
+    /// Returns true if more requests could be outstanding if the window had room.
     pub(crate) fn is_narrow(&self) -> bool {
         self.is_narrow.read_once()
     }
 
-    /// Notes whether that is so.
+    /// Sets the result of [`is_narrow`](Self::is_narrow).
     pub(crate) fn set_narrow(&self, is_narrow: bool) {
         self.is_narrow.write_once(is_narrow);
     }
 
-    /// The partition that packets must be of. There is one, at index 0 of the table.
+    /// Returns the partition of accepted packets: the one at index 0 of the table.
     pub(crate) fn pkey(&self) -> Pkey {
         Pkey::DEFAULT
     }
 
-    /// Has what it does be counted by `stats` from now on. Takes both locks, one after the other.
+    /// Counts into `stats` from now on. Takes both locks, one after the other.
     pub(crate) fn count_by(&self, stats: &Arc<Stats>) {
-        // What counted before goes at the end, with no lock held.
+        // The old counters are dropped at the end, with no lock held.
         let _send = mem::replace(&mut self.send.lock().stats, stats.clone());
         let _recv = mem::replace(&mut self.recv.lock().stats, stats.clone());
     }
 
-    /// Runs `f` on what sends, with its host. The send lock is held by the caller.
+    /// Runs `f` on the send half with its host. The send lock is held by the caller.
     pub(crate) fn with_send<R>(
         &self,
         half: &mut SendHalf,
@@ -454,7 +480,7 @@ impl Qp {
         f(&mut half.service, &mut host, half.route.as_mut())
     }
 
-    /// Runs `f` on what receives, with its host. The receive lock is held by the caller.
+    /// Runs `f` on the receive half with its host. The receive lock is held by the caller.
     pub(crate) fn with_recv<R>(
         &self,
         half: &mut RecvHalf,

@@ -50,19 +50,19 @@ impl WorkQueue {
         self.shared.set_consumer(self.retired);
     }
 
-    /// How many slots were posted and not taken.
+    /// Returns how many slots were posted and not taken.
     pub(crate) fn waiting(&self) -> u32 {
         self.shared.shape().used(self.shared.producer(), self.taken)
     }
 
-    /// Whether all that was posted is complete.
+    /// Returns true if all that was posted is complete.
     #[inline]
     pub(crate) fn is_drained(&self) -> bool {
         self.retired == self.shared.producer()
     }
 
-    /// Begins to move what was posted and not taken to `to`, in [`PIECE`]s. What is taken from now on
-    /// the [`Move`] is to be [told](Move::skip).
+    /// Begins to move posted requests to `to`, in [`PIECE`]s. The [`Move`] must be
+    /// [informed](Move::skip) of each request that is taken from now on.
     pub(crate) fn begin_move(&self, to: SharedRing, piece: u32) -> Move {
         Move::new(&self.shared, to, piece)
     }
@@ -77,7 +77,7 @@ impl WorkQueue {
         moving.copy(&self.shared, self.taken, self.waiting(), slot)
     }
 
-    /// Goes on in the ring in which all of it is. Returns the old queue.
+    /// Continues in the new ring, which has all slots. Returns the old queue.
     pub(crate) fn complete_move(&mut self, moving: &Move) -> Self {
         let (head, _) = moving.publish();
         let new = Self {
@@ -88,7 +88,7 @@ impl WorkQueue {
         core::mem::replace(self, new)
     }
 
-    /// Forgets everything posted: the queue is as good as new.
+    /// Drops all posted requests.
     pub(crate) fn reset(&mut self) {
         let producer = self.shared.producer();
         self.taken = producer;
@@ -101,23 +101,23 @@ impl WorkQueue {
 pub(crate) const PIECE: u32 = 64;
 const PIECE_BYTES: usize = 16 << 10;
 
-/// What is in one ring on its way to another one, whose slots are as large.
+/// The state of a copy from one ring to another one with slots of the same size.
 ///
-/// It goes piece by piece, so that whoever needs the ring's lock waits for one piece at most. Between
-/// two of them slots may be taken, and others filled.
+/// The copy proceeds in pieces, so a waiter for the ring's lock waits for one piece at most. Between two
+/// pieces slots may be taken and filled.
 pub(crate) struct Move {
     to: SharedRing,
     /// Where in `to` the oldest of those is that were copied and not taken since, and how many these
     /// are. Neither is ever read from `to`: a process may have mapped it already.
     head: u32,
     copied: u32,
-    /// How many may still be copied: somebody may take and fill them faster than that.
+    /// How many may still be copied: others may take and fill them faster than that.
     left: u32,
     piece: u32,
 }
 
 impl Move {
-    /// Nothing of `from` is in `to` yet.
+    /// Starts a move. `to` has no slot of `from` yet.
     pub(crate) fn new(from: &SharedRing, to: SharedRing, piece: u32) -> Self {
         // As a divisor it is not 0. CAST: It is no more than `PIECE_BYTES`.
         let fits = PIECE_BYTES.checked_div(from.slot_bytes()).unwrap_or(1) as u32;
@@ -130,7 +130,7 @@ impl Move {
         }
     }
 
-    /// The `count` oldest slots were taken where they were: they are not wanted any more.
+    /// Removes the `count` oldest slots, which were taken in the old ring.
     pub(crate) fn skip(&mut self, count: u64) {
         let skipped = u64::from(self.copied).min(count) as u32;
         self.head = self.head.wrapping_add(skipped);
@@ -154,7 +154,7 @@ impl Move {
         if count > self.to.shape().capacity() {
             return Err(EINVAL);
         }
-        // A process may take back what it has posted.
+        // A process may take posted entries back.
         self.copied = self.copied.min(count);
         let piece = count.wrapping_sub(self.copied).min(self.piece);
         self.left = self.left.checked_sub(piece).ok_or(EBUSY)?;
@@ -166,8 +166,8 @@ impl Move {
         Ok(self.copied == count)
     }
 
-    /// Gives what was copied to whoever has the ends of the new ring. Returns its indices, of the oldest
-    /// slot and behind the last one.
+    /// Publishes the copied slots in the new ring. Returns its indices, of the oldest slot and behind the
+    /// last one.
     pub(crate) fn publish(&self) -> (u32, u32) {
         let mask = self.to.shape().mask();
         let (head, tail) = (self.head, self.head.wrapping_add(self.copied));
@@ -177,7 +177,7 @@ impl Move {
     }
 }
 
-/// The kernel's end of a send or receive queue, where it posts: what a provider does in a process.
+/// The kernel's end of a send or receive queue. It does the work of a provider in a process.
 pub(crate) struct PostQueue {
     ring: SharedRing,
     producer: u32,
@@ -186,7 +186,7 @@ pub(crate) struct PostQueue {
 }
 
 impl PostQueue {
-    /// The other end of `ring`, in which nothing was posted yet. May sleep.
+    /// Creates the kernel's end of `ring`, which must be empty. May sleep.
     ///
     /// # Errors
     ///
@@ -199,13 +199,13 @@ impl PostQueue {
         })
     }
 
-    /// Goes on in `ring`, whose slots are as large, behind what was posted there.
+    /// Continues in `ring`, behind its posted slots. Its slots have the same size.
     pub(crate) fn go_on_in(&mut self, ring: SharedRing) {
         self.producer = ring.producer();
         self.ring = ring;
     }
 
-    /// Posts what `encode` makes, which returns how many bytes of the slot count.
+    /// Posts a request. `encode` writes it to the slot, and returns its length.
     ///
     /// # Errors
     ///

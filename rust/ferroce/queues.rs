@@ -9,11 +9,11 @@ use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 use rdma::slots::Slots;
 use rdma::work::{Flags, Queue};
 
-/// The work queues that queue pairs and completion queues have their work items run by.
+/// The workqueues for the work items of queue pairs and completion queues.
 ///
-/// A stream whose owner polls is sent at high priority: the owner never sleeps, and the scheduler would
-/// have the two share the CPU otherwise. One whose owner sleeps until there is an event gets its turn as
-/// other processes do, and so does what is left of long runs.
+/// A stream whose owner polls has high priority. The owner never sleeps, and the scheduler would
+/// otherwise share the CPU between the two. A stream whose owner sleeps takes turns with other tasks,
+/// like the rest of a long run.
 pub(crate) struct Queues {
     /// Runs on any CPU, at normal priority.
     pub(crate) unbound: Queue,
@@ -23,12 +23,12 @@ pub(crate) struct Queues {
     pub(crate) bound: Queue,
     /// Runs on the CPU that is named, at high priority.
     pub(crate) bound_high: Queue,
-    /// Runs in softirq context, on the CPU that is named, after the packets at hand.
+    /// Runs in softirq context, on the named CPU, after the current packets.
     pub(crate) softirq: Queue,
     nudges: Slots<Option<Arc<Nudge>>>,
 }
 
-/// An item that does nothing, in a softirq of one CPU.
+/// An empty work item, in a softirq of one CPU.
 #[pin_data]
 struct Nudge {
     #[pin]
@@ -52,7 +52,7 @@ impl Queues {
     ///
     /// `ENOMEM`.
     pub(crate) fn new() -> Result<Self> {
-        // Storage over RDMA may be what memory is written back to.
+        // The kernel may write memory back to storage over RDMA.
         let unbound = Flags::UNBOUND | Flags::MEM_RECLAIM;
         let bound = Flags::PER_CPU | Flags::MEM_RECLAIM;
         let high = Flags::HIGH_PRIORITY;
@@ -71,12 +71,12 @@ impl Queues {
         })
     }
 
-    /// Has `cpu` begin at once with what was just queued for it, if that is another than this one. Any
+    /// Makes `cpu` start at once with the item that was just queued for it, if it is another CPU. Any
     /// context.
     ///
-    /// A kernel that is preempted lazily wakes a worker without an interrupt, so whoever runs in user mode
-    /// there, as one that polls, would go on until the next tick, for milliseconds. On its way back from
-    /// an interrupt it makes room.
+    /// A lazily preempted kernel wakes a worker without an interrupt. A task in user mode there, such as
+    /// a polling process, would continue until the next tick, for milliseconds. On its return from an
+    /// interrupt the CPU reschedules.
     pub(crate) fn nudge(&self, cpu: CpuId) {
         if cpu == CpuId::current() {
             return;

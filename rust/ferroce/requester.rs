@@ -2,9 +2,9 @@
 
 //! Runs the send half of a queue pair.
 //!
-//! The requester runs in the context that has work for it: a doorbell, a response, a timeout.
-//! [`crate::wake`] decides which context goes on where that one may not, and [`crate::policy`] where it
-//! should not.
+//! The requester runs in the context that has work for it: a doorbell, a response, a timeout. If that
+//! context may not send, [`crate::wake`] decides which one does. If another one is better,
+//! [`crate::policy`] chooses it.
 
 use kernel::cpu::CpuId;
 use kernel::prelude::*;
@@ -12,24 +12,27 @@ use kernel::sync::ArcBorrow;
 use rdma::sync::{full_barrier, may_disable_bh};
 use rdma::timer::{now_ns, TimerCallback};
 use roce::host::Handled;
+use roce::num::Psn;
 use roce::qp::State;
 use roce::send::SendState;
 use roce::time::Instant;
 use roce::wire::Packet;
 
+use crate::early;
 use crate::flush::flush;
 use crate::held::{with_held, HELD_PACKETS};
 use crate::host::Deferred;
 use crate::kick;
 use crate::payload::{AtHand, Incoming};
-use crate::policy::{Serve, SLOW_NS};
+use crate::policy::{Serve, RECENT_NS, SLOW_NS};
 use crate::pump;
 use crate::qp::{Ends, Qp, Route, Run, SendHalf};
 use crate::stats::Counter;
 use crate::tell::tell;
 use crate::wake::{self, Act, SendBy, SendGate};
 
-fn now() -> Instant {
+/// Returns the time of the protocol.
+pub(crate) fn now() -> Instant {
     Instant::from_ns(now_ns())
 }
 
@@ -47,7 +50,7 @@ pub(crate) fn doorbell(qp: ArcBorrow<'_, Qp>) -> Result {
     Ok(())
 }
 
-/// Sends what was posted, or has it sent. Process or softirq context.
+/// Sends posted requests, or has another context send them. Process or softirq context.
 fn serve_doorbell(qp: ArcBorrow<'_, Qp>) {
     let service = qp.fixed.service;
     let has_polled = || qp.fixed.send_cq.is_empty();
@@ -56,7 +59,7 @@ fn serve_doorbell(qp: ArcBorrow<'_, Qp>) {
         qp.stream.ring(poster, service.is_answered(), has_polled)
     };
     let is_stream = service.has_streams() && ring() == Serve::Beside;
-    // A stream's small messages would gain nothing: a work item sends them where it did before, mostly.
+    // Small messages of a stream need no check: their work item seldom moves.
     let other = || match is_stream {
         true => qp.stream_ahead(),
         false => qp.requests_ahead(),
@@ -65,14 +68,14 @@ fn serve_doorbell(qp: ArcBorrow<'_, Qp>) {
     send_by(qp, wake::after_doorbell(origin, other, is_stream));
 }
 
-/// Goes on with what was posted, where that is not a doorbell of the poster. Process or softirq context.
+/// Sends posted requests without a doorbell of the poster. Process or softirq context.
 pub(crate) fn go_on_sending(qp: ArcBorrow<'_, Qp>) {
     let other = || qp.requests_ahead();
     let origin = qp.backlog.origin();
     send_by(qp, wake::after_doorbell(origin, other, false));
 }
 
-/// Notes that the kernel has posted sends. Any context.
+/// Sends requests that the kernel has posted. Any context.
 pub(crate) fn posted_sends(qp: ArcBorrow<'_, Qp>) {
     if may_disable_bh() {
         serve_doorbell(qp);
@@ -81,18 +84,18 @@ pub(crate) fn posted_sends(qp: ArcBorrow<'_, Qp>) {
     }
 }
 
-/// Notes that the kernel has posted receives. Any context.
+/// Flushes receives that the kernel has posted to a queue pair in ERR. Any context.
 ///
-/// A packet that needs one finds it. Only if there are no more packets to come it is flushed.
+/// In other states a packet finds them.
 pub(crate) fn posted_receives(qp: ArcBorrow<'_, Qp>) {
-    // Either this sees that the queue pair has failed, or the flush sees what was posted.
+    // Either this reads that the queue pair has failed, or the flush finds the posted requests.
     full_barrier();
     if qp.state() == State::Err {
         kick::run_at_leisure(qp, None);
     }
 }
 
-/// Has the one that was chosen send. Process or softirq context; [`SendBy::Beside`] is for doorbells.
+/// Lets the chosen context send. Process or softirq context; [`SendBy::Beside`] is for doorbells.
 fn send_by(qp: ArcBorrow<'_, Qp>, sender: SendBy<CpuId>) {
     match sender {
         SendBy::Here => run(qp, |_, _, _| {}),
@@ -107,8 +110,8 @@ fn send_by(qp: ArcBorrow<'_, Qp>, sender: SendBy<CpuId>) {
     }
 }
 
-/// Leaves it to `cpu` to send, whose packets would be overtaken. Where that does no harm but cost time
-/// the timer looks again soon: that CPU may be kept from its work items.
+/// Lets `cpu` send, because its packets would be overtaken. If overtaking only costs time, the timer
+/// checks again soon: the work items of that CPU may not get to run.
 fn leave_to(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     kick::run_on(qp, cpu);
     if !qp.fixed.service.needs_order() {
@@ -116,8 +119,8 @@ fn leave_to(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     }
 }
 
-/// Has process context go on; where packets must not overtake each other, on the CPU that has sent those
-/// before. Any context.
+/// Continues in process context. If packets must not overtake each other, this is on the CPU that sent
+/// the last ones. Any context.
 pub(crate) fn run_later(qp: ArcBorrow<'_, Qp>) {
     let needs_order = qp.fixed.service.needs_order();
     match wake::place(qp.last_sent.cpu(), needs_order, || qp.is_stream()) {
@@ -126,10 +129,10 @@ pub(crate) fn run_later(qp: ArcBorrow<'_, Qp>) {
     }
 }
 
-/// Handles a response that arrived.
+/// Handles a received response.
 ///
-/// What it allows to be sent is sent here; or by the CPU that the packets of this queue pair come in at,
-/// while another one handles them; or, with [`Act::AfterAll`], when the caller says so.
+/// Requests that it allows are sent here. If another CPU handles the packets of this queue pair, the CPU
+/// that received them sends. With [`Act::AfterAll`] the caller has them sent.
 pub(crate) fn handle_response(
     qp: ArcBorrow<'_, Qp>,
     ends: Ends,
@@ -150,9 +153,21 @@ pub(crate) fn handle_response(
         half.stats.count_received(incoming.packet.payload_len());
         if half.waiting.holds_packets() {
             half.waiting.hold(datagram, qp.owner(), stats);
-        } else if respond(&qp, half, deferred, now, packet, incoming) == Handled::PutOff {
-            let absent = deferred.faults.take();
-            half.waiting.begin(absent, datagram, qp.owner(), stats);
+        } else {
+            match respond(&qp, half, deferred, now, packet, incoming) {
+                Handled::Done => {
+                    let _ = handle_early(&qp, half, deferred, now);
+                }
+                Handled::PutOff => {
+                    let absent = deferred.faults.take();
+                    half.waiting.begin(absent, datagram, qp.owner(), stats);
+                }
+                Handled::Early => {
+                    if !half.early.hold(packet.bth.psn, datagram, qp.owner(), stats) {
+                        half.service.not_kept();
+                    }
+                }
+            }
         }
         has_left = half.service.has_left();
     });
@@ -172,7 +187,17 @@ fn respond(
     })
 }
 
-/// Runs `first` on the send half and then the requester, until there is nothing more to send.
+/// Handles early responses, see [`early::handle_early`].
+#[inline]
+fn handle_early(qp: &Qp, half: &mut SendHalf, deferred: &mut Deferred, now: Instant) -> Handled {
+    early::handle_early(half, deferred, |half, deferred, packet, incoming| {
+        qp.with_send(half, Some(incoming), deferred, |service, host, _| {
+            service.handle_kept(now, packet, host)
+        })
+    })
+}
+
+/// Runs `first` on the send half and then the requester, until there is nothing to send.
 pub(crate) fn run(
     qp: ArcBorrow<'_, Qp>,
     first: impl FnOnce(&mut SendHalf, &mut Deferred, Instant),
@@ -182,7 +207,7 @@ pub(crate) fn run(
     }
 }
 
-/// Likewise, unless another CPU is to send. Returns how the run ended.
+/// Runs `first` and then the requester, unless another CPU is to send. Returns how the run ended.
 pub(crate) fn run_at(
     qp: ArcBorrow<'_, Qp>,
     other: Option<CpuId>,
@@ -196,18 +221,22 @@ pub(crate) fn run_at(
         let ahead = qp.requests_ahead();
         half.is_handed_over |= needs_order && ahead.is_some();
         first(&mut half, &mut deferred, now);
-        // What came of a fault is known here alone: elsewhere it would be found out again, to fail again.
-        // And what is sent again after a timeout has no order to keep.
+        // Only this run knows the result of a fault. Another one would fault, and fail, again.
+        // A retransmission after a timeout has no order to keep.
         let is_for_here = deferred.faults.has_outcome() || deferred.is_overdue;
-        // Nor has what comes after the acknowledgement of all.
+        // Neither have requests after the acknowledgement of all packets.
         let is_free = is_for_here || is_known_received(&qp, &half);
         let ahead = ahead.filter(|_| needs_order || !is_free);
         let gate = SendGate {
             is_handed_over: half.is_handed_over,
             stops_sending: half.waiting.stops_sending(),
             is_left: other.is_some(),
+            is_stranded: qp.is_stranded(),
             ahead,
         };
+        if gate.is_stranded {
+            kick::look_after(qp, RECENT_NS);
+        }
         let run = gate.closed();
         let run = run.unwrap_or_else(|| send(&qp, &mut half, &mut deferred, now));
         half.is_handed_over |= wake::is_handed_over(&run, needs_order);
@@ -233,21 +262,21 @@ pub(crate) fn run_at(
     run
 }
 
-/// Returns true if nothing that was sent can be overtaken, as the peer has acknowledged it. That is of use
-/// where receivers in this machine may be at it: a card has sent what is not in flight.
+/// Returns true if the peer has acknowledged all packets, so that none can be overtaken. This matters
+/// only for receivers in this machine. A card has sent all packets that are not in flight.
 fn is_known_received(qp: &Qp, half: &SendHalf) -> bool {
     qp.shared().is_local && half.service.is_acknowledged()
 }
 
-/// Returns when to look at the requester's timeouts. Not while packets wait for memory: what one of them
-/// says may be what it waits for. The work item that goes on with them asks again.
+/// Returns the time of the next timeout. There is none while packets wait for memory, because one of
+/// them may be the response. The work item that handles them asks again.
 fn next_timeout(half: &SendHalf) -> Option<u64> {
     let at = half.service.poll_timeout()?.as_ns();
     (!half.waiting.holds_packets()).then_some(at)
 }
 
-/// Sends what there is to send, or flushes it when the send queue has failed alone. The send lock is
-/// held by the caller.
+/// Sends pending requests, or flushes them if the send queue alone has failed. The send lock is held by
+/// the caller.
 fn send(qp: &Qp, half: &mut SendHalf, deferred: &mut Deferred, now: Instant) -> Run {
     let mut run = pump::requests(qp, half, deferred, now);
     match half.service.state() {
@@ -266,7 +295,7 @@ fn send(qp: &Qp, half: &mut SendHalf, deferred: &mut Deferred, now: Instant) -> 
     run
 }
 
-/// Faults in what the send half waits for, and has it go on. Sleeps.
+/// Faults in memory for the send half, and resumes it. Sleeps.
 pub(crate) fn run_faults(qp: ArcBorrow<'_, Qp>) {
     let wanted = qp.send.lock().waiting.wanted();
     let seen = wanted.see_to(qp.owner(), &qp.shared().stats);
@@ -283,12 +312,26 @@ fn handle_held(qp: &Qp, half: &mut SendHalf, deferred: &mut Deferred, now: Insta
         let Some(held) = half.waiting.next_packet() else {
             return;
         };
+        let mut psn = Psn::default();
         let handled = with_held(&held, |packet, incoming| {
+            psn = packet.bth.psn;
             respond(qp, half, deferred, now, packet, incoming)
         });
-        if handled == Handled::PutOff {
-            half.waiting.put_back(deferred.faults.take(), held);
-            return;
+        match handled {
+            Handled::Done => {
+                if handle_early(qp, half, deferred, now) == Handled::PutOff {
+                    return;
+                }
+            }
+            Handled::PutOff => {
+                half.waiting.put_back(deferred.faults.take(), held);
+                return;
+            }
+            Handled::Early => {
+                if !half.early.put(psn, held) {
+                    half.service.not_kept();
+                }
+            }
         }
     }
 }

@@ -2,19 +2,21 @@
 
 //! Runs the receive half of a queue pair.
 //!
-//! The responder handles a request in the softirq that brings it. What it owes in reply is sent there, too;
-//! or, where requests come together, by a work item in softirq context, which runs when all packets at hand
-//! are handled, see [`crate::policy::Arrivals`]. Replies that are left after a run are sent by the same item,
-//! in turn with the packets that arrive.
+//! The responder handles a request in the softirq that received it. This softirq also sends the reply to
+//! a single request. For a group of requests, a softirq work item sends one reply when all current
+//! packets are handled, see [`crate::policy::Arrivals`]. The same item sends replies that are left after
+//! a run, in turn with received packets.
 
 use kernel::cpu::CpuId;
 use kernel::sync::ArcBorrow;
 use rdma::sync::BhDisabled;
 use roce::host::Handled;
+use roce::num::Psn;
 use roce::qp::State;
 use roce::recv::RecvState;
 use roce::wire::Packet;
 
+use crate::early;
 use crate::flush::flush;
 use crate::held::{with_held, HELD_PACKETS};
 use crate::host::Deferred;
@@ -27,10 +29,10 @@ use crate::stats::Counter;
 use crate::tell::tell;
 use crate::wake::{self, Act, Rest};
 
-/// How often one run of a work item faults memory in: the process may take it away again.
+/// Faults of one run of a work item. The process may take the memory away again.
 const FAULT_ROUNDS: u32 = 64;
 
-/// Handles a request that arrived.
+/// Handles a received request.
 pub(crate) fn handle_request(
     qp: ArcBorrow<'_, Qp>,
     ends: Ends,
@@ -54,10 +56,16 @@ pub(crate) fn handle_request(
             half.waiting.hold(datagram, qp.owner(), stats);
             return;
         }
-        let handled = request(&qp, &mut half, &mut deferred, packet, incoming);
-        if handled == Handled::PutOff {
-            let absent = deferred.faults.take();
-            half.waiting.begin(absent, datagram, qp.owner(), stats);
+        let mut handled = request(&qp, &mut half, &mut deferred, packet, incoming);
+        match handled {
+            Handled::Done => handled = handle_early(&qp, &mut half, &mut deferred),
+            Handled::PutOff => {
+                let absent = deferred.faults.take();
+                half.waiting.begin(absent, datagram, qp.owner(), stats);
+            }
+            Handled::Early => {
+                let _ = half.early.hold(packet.bth.psn, datagram, qp.owner(), stats);
+            }
         }
         let is_owed = act == Act::OnEach && half.service.needs_poll();
         let owed = is_owed.then(|| reply_to_request(&qp, &mut half, &mut deferred));
@@ -72,6 +80,16 @@ pub(crate) fn handle_request(
     }
 }
 
+/// Handles early requests, see [`early::handle_early`].
+#[inline]
+fn handle_early(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) -> Handled {
+    early::handle_early(half, deferred, |half, deferred, packet, incoming| {
+        qp.with_recv(half, Some(incoming), deferred, |service, host, _| {
+            service.handle_kept(packet, host)
+        })
+    })
+}
+
 fn request(
     qp: &Qp,
     half: &mut RecvHalf,
@@ -84,8 +102,8 @@ fn request(
     })
 }
 
-/// Sends what is owed for a request that has just come, unless it should be sent later, or is going to be.
-/// The receive lock is held by the caller.
+/// Sends the reply to a new request, unless it is to be sent later or by another CPU. The receive lock
+/// is held by the caller.
 fn reply_to_request(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) -> Run {
     let is_elsewhere =
         qp.backlog.origin().is_some() || qp.replies_ahead().is_some() || half.waiting.is_any();
@@ -93,15 +111,15 @@ fn reply_to_request(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) -> Ru
     ended.unwrap_or_else(|| reply(qp, half, deferred))
 }
 
-/// Has what is owed sent after the packets at hand, by the CPU that received them; or the one that
-/// has sent what was owed before, as long as that is on its way.
+/// Queues the work item that replies, after the current packets. It runs on the CPU that received them.
+/// Earlier replies may be in flight from another CPU; then it runs there.
 pub(crate) fn reply_later(qp: ArcBorrow<'_, Qp>) {
     // So that it is this CPU still when the item is queued, and runs there as soon as that is done.
     let _bh = BhDisabled::new();
     kick::reply(qp, qp.backlog.origin().or_else(|| qp.replies_ahead()));
 }
 
-/// Has `cpu` send what is owed for requests, if anything is. Process or softirq context.
+/// Queues the work item that replies on `cpu`, if there is a reply. Process or softirq context.
 pub(crate) fn reply_at(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     if qp.state() == State::Err {
         flush(qp);
@@ -110,23 +128,23 @@ pub(crate) fn reply_at(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     }
 }
 
-/// Returns true if nothing that is sent there is overtaken, as it enters no network.
+/// Returns true if replies enter no network, so that no CPU can overtake another.
 fn stays_here(route: &Option<Route>) -> bool {
     route.as_ref().is_some_and(|route| route.path.keeps_own())
 }
 
-/// Sends what the responder owes. Returns the CPU that has to do so instead, if this one would overtake
-/// what that one has sent: where it was queued, nothing may have been ahead yet.
+/// Sends pending replies. Returns the CPU that has to do so instead, if this CPU would overtake its
+/// packets. That may change after the work item is queued.
 pub(crate) fn run(qp: ArcBorrow<'_, Qp>) -> Option<CpuId> {
     run_after(qp, Faults::default())
 }
 
-/// Likewise, after memory was faulted in, or could not be.
+/// Sends pending replies after a page fault was handled, or has failed. Returns the same.
 fn run_after(qp: ArcBorrow<'_, Qp>, faults: Faults) -> Option<CpuId> {
     let mut deferred = Deferred::after(faults);
     let run = {
         let mut half = qp.recv.lock();
-        // What came of a fault is known here alone: elsewhere it would be found out again, to fail again.
+        // Only this run knows the result of a fault. Another one would fault, and fail, again.
         let is_for_here = deferred.faults.has_outcome() || stays_here(&half.route);
         let ahead = qp.replies_ahead().filter(|_| !is_for_here);
         let elsewhere = wake::replies_elsewhere(ahead, || half.service.needs_poll());
@@ -141,7 +159,7 @@ fn run_after(qp: ArcBorrow<'_, Qp>, faults: Faults) -> Option<CpuId> {
     None
 }
 
-/// Sends what is owed, and has the queue pair fail if that was to say so. The receive lock is held by
+/// Sends pending replies. A refusal that is sent makes the queue pair fail. The receive lock is held by
 /// the caller.
 fn reply(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) -> Run {
     let run = pump::replies(qp, half, deferred);
@@ -153,7 +171,7 @@ fn reply(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) -> Run {
     run
 }
 
-/// Sees to it that the rest is sent, after a run that ended like this.
+/// Queues the work item for the rest, after a run that ended with `run`.
 fn go_on_replying(qp: ArcBorrow<'_, Qp>, run: Run) {
     if qp.state() == State::Err {
         flush(qp);
@@ -166,7 +184,7 @@ fn go_on_replying(qp: ArcBorrow<'_, Qp>, run: Run) {
     }
 }
 
-/// Faults in or writes back what the receive half waits for, and has it go on. Sleeps.
+/// Faults in or writes back memory for the receive half, and resumes it. Sleeps.
 pub(crate) fn run_faults(qp: ArcBorrow<'_, Qp>) {
     let stats = &qp.shared().stats;
     for _ in 0..FAULT_ROUNDS {
@@ -199,12 +217,24 @@ fn handle_held(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) {
         let Some(held) = half.waiting.next_packet() else {
             return;
         };
+        let mut psn = Psn::default();
         let handled = with_held(&held, |packet, incoming| {
+            psn = packet.bth.psn;
             request(qp, half, deferred, packet, incoming)
         });
-        if handled == Handled::PutOff {
-            half.waiting.put_back(deferred.faults.take(), held);
-            return;
+        match handled {
+            Handled::Done => {
+                if handle_early(qp, half, deferred) == Handled::PutOff {
+                    return;
+                }
+            }
+            Handled::PutOff => {
+                half.waiting.put_back(deferred.faults.take(), held);
+                return;
+            }
+            Handled::Early => {
+                let _ = half.early.put(psn, held);
+            }
         }
     }
 }

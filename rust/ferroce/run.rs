@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The work items of a queue pair. What each is for is said in [`crate::qp::work`].
+//! The work items of a queue pair. [`crate::qp::work`] lists their purposes.
 
 use kernel::sync::{Arc, ArcBorrow};
 use kernel::workqueue::WorkItem;
@@ -32,7 +32,7 @@ impl WorkItem<{ work::RUN }> for Qp {
     }
 }
 
-/// Goes on with all that was left to process context. Returns true if there is more, for another run.
+/// Continues with all work of process context. Returns true if there is more, for another run.
 fn go_on(qp: ArcBorrow<'_, Qp>) -> bool {
     let is_left = qp.backlog.take_over();
     let has_left = is_left && deliver::handle_left(qp);
@@ -51,7 +51,7 @@ fn go_on(qp: ArcBorrow<'_, Qp>) -> bool {
     has_left || run == Run::More
 }
 
-/// Finds out where the datagram goes that waits for that, if one does. May sleep.
+/// Finds the destination of a datagram that waits for it. May sleep.
 fn find_address(qp: &Qp) {
     let take_wanted = |half: &mut SendHalf| half.send.vectors.as_mut()?.take_wanted();
     let Some(vector) = take_wanted(&mut qp.send.lock()) else {
@@ -64,7 +64,7 @@ fn find_address(qp: &Qp) {
     }
 }
 
-/// Has others run first that want the CPU, as this item has more to do. With nothing held.
+/// Yields the CPU to other tasks, as this item has more to do. No lock is held.
 fn let_others(qp: &Qp) {
     if qp.takes_turns() && others_wait() && qp.shared().senders.ends_turn() {
         let_others_go_first();

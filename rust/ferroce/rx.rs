@@ -6,9 +6,10 @@ use kernel::prelude::*;
 use rdma::net::{is_multicast, Receiver, RxPacket};
 use rdma::table::IdTable;
 use roce::num::Qpn;
-use roce::wire::bth;
+use roce::wire::{bth, cnp};
 
 use crate::backlog::Backlog;
+use crate::congestion;
 use crate::deliver::{may_be_put_aside, put_aside, Delivery};
 use crate::device::Device;
 use crate::parse::{check_icrc, Parsed, FIRST_BYTES};
@@ -61,6 +62,9 @@ fn receive(device: &Device, datagram: RxPacket<'_>) -> Result<(), Counter> {
     let first = datagram.peek(&mut first);
     let named = first.first_chunk().map(bth::dest_qp);
     let named = named.and_then(|qpn| shared.qps.get(qpn.get(), context));
+    if cnp::is_cnp(first, datagram.payload_len()) {
+        return congestion::handle_cnp(device, named, &datagram, first);
+    }
     // The CPU that handles those before it looks at it, so that this CPU gets done with a train.
     if let Some(qp) = named.filter(|qp| may_be_put_aside(qp) && qp.backlog.is_open()) {
         put_aside(qp, datagram.into_held(), None, context);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the halves of a queue pair do, by its transport: connections have a requester and a
-//! responder, queue pairs for datagrams a sender and a receiver.
+//! The halves of a queue pair by transport. Connections have a requester and a responder. Datagrams have
+//! a sender and a receiver.
 
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use rdma::qp::QpType;
 use rdma::slots::Slots as Storage;
+use roce::congestion::Law;
 use roce::host::{Flush, Handled};
 use roce::num::{Bundle, Psn, Qpn};
 use roce::opcode::{Connection, Transport};
@@ -15,7 +16,7 @@ use roce::recv::{RecvReport, RecvState, Replay, Responder};
 use roce::send::{Requester, SendReport, SendState, Slot};
 use roce::time::Instant;
 use roce::ud::{Receiver, Sender};
-use roce::wire::Packet;
+use roce::wire::{HeaderBytes, Packet};
 use roce::wr::SendOp;
 
 use crate::ah::Ah;
@@ -23,12 +24,12 @@ use crate::host::{RecvSide, SendSide};
 use crate::keys::Segment;
 use crate::payload::Payload;
 
-/// What a queue pair is for.
+/// The service of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Service {
     Connection(Connection),
     Datagram,
-    /// QP1, which speaks as those for datagrams do, and is the kernel's.
+    /// QP1, which the kernel owns. It works like a queue pair for datagrams.
     Gsi,
 }
 
@@ -51,11 +52,10 @@ impl Service {
         }
     }
 
-    /// Whether packets had better not overtake each other, as nobody asks for them again: a message
-    /// of a connection is lost if they do, and who uses datagrams may count on what networks mostly
-    /// do.
+    /// Returns true if packets should not overtake each other, because nobody requests them again. A
+    /// connection loses the message. Datagram users may rely on the usual order of networks.
     ///
-    /// They do where another CPU goes on sending while the one before has its packets queued.
+    /// Packets overtake each other if a CPU sends while another one has packets in its queues.
     pub(crate) fn needs_order(self) -> bool {
         matches!(
             self,
@@ -63,8 +63,8 @@ impl Service {
         )
     }
 
-    /// Whether requests that are sent together cost less than one by one: they pass the network's
-    /// layers as one, and share acknowledgements. The management's are too few for that.
+    /// Returns true if it is cheaper to send requests together. They pass the network stack as one, and
+    /// share acknowledgements. Management datagrams are too few for that.
     pub(crate) fn has_streams(self) -> bool {
         self != Self::Gsi
     }
@@ -74,12 +74,12 @@ impl Service {
         matches!(self, Self::Connection(_))
     }
 
-    /// Whether a request is complete when the peer has answered, and not as soon as it is sent.
+    /// Returns true if a request completes by an acknowledgement, and not when it is sent.
     pub(crate) fn is_answered(self) -> bool {
         matches!(self, Self::Connection(Connection::Reliable))
     }
 
-    /// Whether it has such requests.
+    /// Returns true if the service supports such requests.
     pub(crate) fn carries(self, op: &SendOp) -> bool {
         match self {
             Self::Connection(Connection::Reliable) => true,
@@ -103,14 +103,14 @@ pub(crate) type QpRequester = Requester<Payload, Storage<Slot<Payload>>>;
 pub(crate) type QpSender = Sender<Payload, Arc<Ah>>;
 pub(crate) type QpResponder = Responder<Payload, Segment, Storage<Replay<Segment>>>;
 
-/// What sends.
+/// The protocol machine of a send half.
 pub(crate) enum SendService {
     Connected(Connection, QpRequester),
     Datagram(QpSender),
 }
 
 impl SendService {
-    /// `window` is how many requests may be under way.
+    /// Creates it. `window` creates the storage for outstanding requests.
     pub(crate) fn new(
         service: Service,
         qpn: Qpn,
@@ -125,7 +125,7 @@ impl SendService {
         })
     }
 
-    /// Whether to go on though nothing was posted.
+    /// Returns true if there is something to send, though nothing was posted.
     #[inline]
     pub(crate) fn has_left(&self) -> bool {
         match self {
@@ -134,7 +134,7 @@ impl SendService {
         }
     }
 
-    /// Returns true if the peer has said that it has all that was sent, which only a reliable one says.
+    /// Returns true if the peer has acknowledged all packets. Only a reliable peer acknowledges.
     #[inline]
     pub(crate) fn is_acknowledged(&self) -> bool {
         match self {
@@ -143,7 +143,7 @@ impl SendService {
         }
     }
 
-    /// Returns true if something that it has taken is to be sent, for the first time or again.
+    /// Returns true if a started request has packets to send, for the first time or again.
     pub(crate) fn has_unsent(&self) -> bool {
         match self {
             Self::Connected(_, requester) => requester.has_unsent(),
@@ -151,7 +151,7 @@ impl SendService {
         }
     }
 
-    /// How many requests may be under way.
+    /// Returns how many requests may be outstanding.
     pub(crate) fn room(&self) -> usize {
         match self {
             Self::Connected(_, requester) => requester.room(),
@@ -159,7 +159,7 @@ impl SendService {
         }
     }
 
-    /// Makes room for more. Returns what is to be freed.
+    /// Enlarges the storage for outstanding requests. Returns the old storage, to be freed.
     pub(crate) fn widen(&mut self, storage: Storage<Slot<Payload>>) -> Storage<Slot<Payload>> {
         match self {
             Self::Connected(_, requester) => requester.widen(storage),
@@ -167,10 +167,10 @@ impl SendService {
         }
     }
 
-    pub(crate) fn start(&mut self, attributes: &Attributes, bundle: Bundle) {
+    pub(crate) fn start(&mut self, attributes: &Attributes, bundle: Bundle, law: Law) {
         match self {
             Self::Connected(connection, requester) => {
-                requester.start(attributes.send_config(*connection, bundle));
+                requester.start(attributes.send_config(*connection, bundle, law));
             }
             Self::Datagram(sender) => {
                 sender.start(attributes.datagram_config(), attributes.sq_psn);
@@ -234,7 +234,7 @@ impl SendService {
         }
     }
 
-    /// How far it has come; `None` for datagrams, and unless it runs.
+    /// Returns the progress; `None` for datagrams, and unless it runs.
     pub(crate) fn report(&self) -> Option<SendReport> {
         match self {
             Self::Connected(_, requester) => requester.report(),
@@ -242,7 +242,7 @@ impl SendService {
         }
     }
 
-    /// Nobody answers a datagram, and none is sent again.
+    /// Handles a response. Datagrams have none, and are not sent again.
     pub(crate) fn handle_response(
         &mut self,
         now: Instant,
@@ -251,6 +251,34 @@ impl SendService {
     ) -> Handled {
         match self {
             Self::Connected(_, requester) => requester.handle_response(now, packet, host),
+            Self::Datagram(_) => Handled::Done,
+        }
+    }
+
+    /// Notes that the path is congested. Returns true if it has a law that reacts.
+    pub(crate) fn congested(&mut self, now: Instant) -> bool {
+        match self {
+            Self::Connected(_, requester) => requester.congested(now),
+            Self::Datagram(_) => false,
+        }
+    }
+
+    /// Notes that an early response was not kept.
+    pub(crate) fn not_kept(&mut self) {
+        if let Self::Connected(_, requester) = self {
+            requester.not_kept();
+        }
+    }
+
+    /// Handles an early response whose turn may have come.
+    pub(crate) fn handle_kept(
+        &mut self,
+        now: Instant,
+        packet: &Packet,
+        host: &mut SendSide<'_>,
+    ) -> Handled {
+        match self {
+            Self::Connected(_, requester) => requester.handle_kept(now, packet, host),
             Self::Datagram(_) => Handled::Done,
         }
     }
@@ -269,7 +297,7 @@ impl SendService {
     }
 }
 
-/// What receives.
+/// The protocol machine of a receive half.
 pub(crate) enum RecvService {
     Connected(Connection, QpResponder),
     Datagram(Receiver<Payload>),
@@ -285,7 +313,7 @@ impl RecvService {
         }
     }
 
-    /// Exchanges the storage for READs that may have to be answered again.
+    /// Replaces the storage for replies that may be sent again.
     pub(crate) fn set_replay(&mut self, replay: Storage<Replay<Segment>>) {
         if let Self::Connected(_, responder) = self {
             drop(responder.set_replay(replay));
@@ -321,7 +349,15 @@ impl RecvService {
         }
     }
 
-    /// Whether there is something to do after a batch of packets: a reply is owed, or the half has
+    /// Handles an early request whose turn may have come. Datagrams have none.
+    pub(crate) fn handle_kept(&mut self, packet: &Packet, host: &mut RecvSide<'_>) -> Handled {
+        match self {
+            Self::Connected(_, responder) => responder.handle_kept(packet, host),
+            Self::Datagram(_) => Handled::Done,
+        }
+    }
+
+    /// Returns true if there is work after a batch of packets: a reply is pending, or the half has
     /// failed.
     pub(crate) fn needs_poll(&mut self) -> bool {
         match self {
@@ -351,6 +387,14 @@ impl RecvService {
         }
     }
 
+    /// Returns the packet that tells the peer of congestion, while there is one to tell.
+    pub(crate) fn cnp(&self) -> Option<HeaderBytes> {
+        match self {
+            Self::Connected(_, responder) => responder.cnp(),
+            Self::Datagram(_) => None,
+        }
+    }
+
     pub(crate) fn expected_psn(&self) -> Option<Psn> {
         match self {
             Self::Connected(_, responder) => responder.expected_psn(),
@@ -358,7 +402,7 @@ impl RecvService {
         }
     }
 
-    /// How far it has come; `None` for datagrams, and unless it runs.
+    /// Returns the progress; `None` for datagrams, and unless it runs.
     pub(crate) fn report(&mut self) -> Option<RecvReport> {
         match self {
             Self::Connected(_, responder) => responder.report(),

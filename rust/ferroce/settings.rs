@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a queue pair was told to be: its attributes as they add up over modifications.
+//! The attributes of a queue pair, accumulated over modifications.
 
 use rdma::ah::AhInfo;
 use rdma::qp::QpCaps;
+use roce::congestion::Law;
 use roce::qp::{Attributes, State};
 
 /// The settings of a queue pair. Its lock serialises modifications.
@@ -20,10 +21,12 @@ pub(crate) struct Settings {
     /// How large the queues are.
     pub(crate) caps: QpCaps,
     pub(crate) signal_all: bool,
+    /// The law of congestion control, from RTR on.
+    pub(crate) law: Law,
 }
 
 impl Settings {
-    /// The settings of a queue pair in RESET.
+    /// Returns the settings of a queue pair in RESET.
     pub(crate) fn new(caps: QpCaps, signal_all: bool) -> Self {
         Self {
             state: State::Reset,
@@ -32,6 +35,7 @@ impl Settings {
             ah: None,
             caps,
             signal_all,
+            law: Law::default(),
         }
     }
 }

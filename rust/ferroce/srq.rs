@@ -17,10 +17,10 @@ use crate::table::PdId;
 
 /// A shared receive queue.
 ///
-/// A slot is free again as soon as it was taken: those who take them finish in any order.
+/// A slot is free as soon as it is taken, because its users finish in any order.
 #[pin_data]
 pub(crate) struct Srq {
-    /// Whose memory its receives are of.
+    /// The protection domain of its receives.
     pub(crate) pd: PdId,
     upcall: SrqUpcall,
     /// Held while the ring is replaced by another one.
@@ -55,7 +55,7 @@ struct Resizing {
 }
 
 impl Srq {
-    /// A shared receive queue over `ring`, which nobody has posted to yet.
+    /// Creates a shared receive queue over `ring`. The ring is still empty.
     pub(crate) fn new(
         pd: PdId,
         ring: SharedRing,
@@ -81,7 +81,7 @@ impl Srq {
         })
     }
 
-    /// How many scatter-gather elements a receive may have. Any context.
+    /// Returns how many scatter-gather elements a receive may have. Any context.
     pub(crate) fn max_sge(&self) -> u32 {
         self.max_sge
     }
@@ -127,12 +127,12 @@ impl Srq {
         self.upcall.limit_reached();
     }
 
-    /// What it is like.
+    /// Returns its attributes.
     pub(crate) fn attr(&self) -> SrqAttr {
         self.posted.lock().attr
     }
 
-    /// What it is like, and how many receives are posted.
+    /// Returns its attributes, and the number of posted receives.
     pub(crate) fn fill(&self) -> (SrqAttr, u32) {
         let posted = self.posted.lock();
         (posted.attr, posted.queue.waiting())
@@ -152,8 +152,8 @@ impl Srq {
         Ok(())
     }
 
-    /// Goes on in `ring`, whose slots are as large as those of the old one, with what is posted.
-    /// Returns the old queue. Sleeps.
+    /// Continues in `ring` with all posted receives. Its slots have the same size. Returns the old queue.
+    /// Sleeps.
     ///
     /// Receives are taken meanwhile, and the kernel may post some; a process must not.
     ///

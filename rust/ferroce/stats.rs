@@ -9,7 +9,7 @@ use roce::event::Event;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// A counter. Those that rdma_rxe has too bear its names.
+        /// A counter. Counters that rdma_rxe has, too, have its names.
         #[derive(Clone, Copy)]
         pub(crate) enum Counter {
             $($(#[$doc])* $variant,)*
@@ -93,15 +93,62 @@ counters! {
     ReceivedMulticast = c"rcvd_mcast_pkts",
     /// Packets dropped as they are not from the queue pair's peer.
     BadSource = c"drop_bad_source",
-    /// Times that memory was faulted in for what waited for it.
+    /// Times that memory was faulted in for waiting packets or requests.
     PageFaults = c"page_faults",
     /// Packets that waited for memory that was faulted in.
     HeldPackets = c"held_pkts",
-    /// Packets that were handled by another CPU than the one that received them.
+    /// Packets that came before their turn and were kept until then.
+    EarlyPackets = c"early_pkts",
+    /// See [`Event::Probe`].
+    Probe = c"ack_probe",
+    /// Packets that were handled by another CPU than the receiving one.
     SteeredPackets = c"steered_pkts",
-    /// Packets dropped as too many waited already, for memory or for another CPU.
+    /// Packets that the network marked as it was congested.
+    MarkedPackets = c"np_ecn_marked_roce_packets",
+    /// Congestion notification packets sent.
+    CnpsSent = c"np_cnp_sent",
+    /// Congestion notification packets that a requester reacted to.
+    CnpsHandled = c"rp_cnp_handled",
+    /// Congestion notification packets for a queue pair that does not react.
+    CnpsIgnored = c"rp_cnp_ignored",
+    /// Packets dropped as too many waited already, for memory, for another CPU or for their turn.
     DroppedHeld = c"drop_held",
 }
+
+/// The usual names of adapter counters, each as a sum of ferroce's counters.
+const ADAPTER_NAMES: &[(Name, &[Counter])] = &[
+    (
+        Name::new(c"out_of_sequence"),
+        &[Counter::OutOfSequenceRequest],
+    ),
+    (
+        Name::new(c"packet_seq_err"),
+        &[Counter::SequenceNakReceived],
+    ),
+    (Name::new(c"implied_nak_seq_err"), &[Counter::ResponseGap]),
+    (Name::new(c"local_ack_timeout_err"), &[Counter::AckTimeout]),
+    (Name::new(c"rnr_nak_retry_err"), &[Counter::RnrReceived]),
+    (
+        Name::new(c"out_of_buffer"),
+        &[Counter::RnrSent, Counter::NoReceive],
+    ),
+    (Name::new(c"roce_adp_retrans"), &[Counter::Probe]),
+];
+
+/// The names of all that is shown: those of [`Counter`], then those of adapters.
+pub(crate) const SHOWN: &[Name] = &{
+    let mut names = [Name::new(c""); NAMES.len() + ADAPTER_NAMES.len()];
+    let mut at = 0;
+    while at < NAMES.len() {
+        names[at] = NAMES[at];
+        at += 1;
+    }
+    while at < names.len() {
+        names[at] = ADAPTER_NAMES[at - NAMES.len()].0;
+        at += 1;
+    }
+    names
+};
 
 impl From<Event> for Counter {
     fn from(event: Event) -> Self {
@@ -118,6 +165,7 @@ impl From<Event> for Counter {
             Event::ResponseGap => Self::ResponseGap,
             Event::AckTimeout => Self::AckTimeout,
             Event::Retransmit => Self::Retransmit,
+            Event::Probe => Self::Probe,
             Event::RetryExceeded => Self::RetryExceeded,
             Event::RnrRetryExceeded => Self::RnrRetryExceeded,
             Event::AckCoalesced => Self::AckDeferred,
@@ -164,15 +212,20 @@ impl Stats {
         }
     }
 
-    /// A counter's value.
+    /// Returns a counter's value.
     pub(crate) fn get(&self, counter: Counter) -> u64 {
         self.0.sum(counter as usize)
     }
 
-    /// Writes every counter's value to `values`, in the order of [`NAMES`].
+    /// Writes the value of everything that is shown to `values`, in the order of [`SHOWN`].
     pub(crate) fn read(&self, values: &mut [u64]) {
-        for (index, value) in values.iter_mut().enumerate() {
+        let (own, adapters) = values.split_at_mut(NAMES.len().min(values.len()));
+        for (index, value) in own.iter_mut().enumerate() {
             *value = self.0.sum(index);
+        }
+        for (value, (_, counters)) in adapters.iter_mut().zip(ADAPTER_NAMES) {
+            let each = counters.iter().map(|counter| self.get(*counter));
+            *value = each.fold(0, u64::wrapping_add);
         }
     }
 }

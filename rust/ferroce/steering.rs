@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Notes which CPU has sent, and when.
+//! Records which CPU sent, and when.
 //!
-//! All of it is for guesses, see [`crate::policy`]: nothing here is ordered or exact, unless it is said.
+//! All results are guesses for [`crate::policy`]. They are neither ordered nor exact, except where
+//! stated.
 
 use kernel::cpu::{nr_cpu_ids, CpuId};
 use kernel::prelude::*;
@@ -10,20 +11,20 @@ use kernel::sync::atomic::Atomic;
 use rdma::slots::Slots;
 use rdma::sync::Marked;
 use rdma::timer::now_ns;
-use rdma::work::{another_cpu, is_online};
+use rdma::work::{another_cpu, is_online, is_plugging_cpus};
 
-use crate::policy::{is_sending, is_turn_over, Overtaking, Sent, Stamp, LARGE};
+use crate::policy::{is_sending, is_turn_over, Overtaking, Sent, Stamp, HELD_NS, LARGE};
 use crate::wake;
 
-/// Which CPUs send much, and whose turn it is there.
+/// The CPUs that send much, and the turns of their work items.
 pub(crate) struct Senders(Slots<Known>);
 
-/// What is known of one CPU. Each has a cache line.
+/// The state of one CPU, on a cache line of its own.
 #[repr(align(64))]
 struct Known {
-    /// When it has sent much the last time.
+    /// When the CPU last sent much.
     sent_much_at: Atomic<u64>,
-    /// When work items that take turns with others had to wait for these the last time.
+    /// When a turn of work items last began.
     turn_at: Atomic<u64>,
 }
 
@@ -37,7 +38,7 @@ impl Default for Known {
 }
 
 impl Senders {
-    /// May sleep.
+    /// Creates the table. May sleep.
     ///
     /// # Errors
     ///
@@ -63,8 +64,7 @@ impl Senders {
         known.is_some_and(|known| is_sending(known.sent_much_at.read_once(), now))
     }
 
-    /// Returns true if work items of this CPU that take turns with others had theirs. The next turn of these
-    /// begins then.
+    /// Returns true if the turn of work items on this CPU is over, and begins the next one.
     pub(crate) fn ends_turn(&self) -> bool {
         let now = now_ns();
         let Some(known) = self.of(CpuId::current()) else {
@@ -77,7 +77,7 @@ impl Senders {
         is_over
     }
 
-    /// Returns the CPU that should handle a packet of so many bytes in place of this one.
+    /// Returns the CPU that should handle a packet of this size instead of this one.
     pub(crate) fn other_for(&self, bytes: u32) -> Option<CpuId> {
         if bytes < LARGE {
             return None;
@@ -96,8 +96,8 @@ impl Senders {
     }
 }
 
-/// Where and when a half of a queue pair has sent last. What another CPU sends may overtake that, in
-/// queues that each CPU has.
+/// Where and when a half of a queue pair sent last. Packets of another CPU may overtake these, because
+/// each CPU has its own queues.
 pub(crate) struct LastSent {
     cpu: Atomic<u32>,
     at: Atomic<u32>,
@@ -115,24 +115,24 @@ impl LastSent {
         }
     }
 
-    /// Notes that this CPU sends. Under the half's lock, so that it is this one still.
+    /// Notes that this CPU sends. The half's lock must be held, so that the CPU is still this one.
     #[inline]
     pub(crate) fn note(&self) {
         self.cpu.write_once(CpuId::current().as_u32());
     }
 
-    /// Notes when it does so.
+    /// Notes the time.
     #[inline]
     pub(crate) fn note_at(&self, now: u64) {
         self.at.write_once(Stamp::new(now).0);
     }
 
-    /// Notes that it was much.
+    /// Notes that the run sent much.
     pub(crate) fn note_much(&self, now: u64) {
         self.much_at.write_once(Stamp::new(now).0);
     }
 
-    /// Notes whether the peer is known to have all of it. Under the half's lock.
+    /// Notes whether the peer has acknowledged all packets. The half's lock must be held.
     #[inline]
     pub(crate) fn note_acknowledged(&self, all: bool) {
         if self.is_acknowledged.read_once() != all {
@@ -140,24 +140,31 @@ impl LastSent {
         }
     }
 
-    /// Returns the CPU, if one has sent.
+    /// Returns the CPU that sent last, if any.
     pub(crate) fn cpu(&self) -> Option<CpuId> {
         CpuId::from_u32(self.cpu.read_once())
     }
 
-    /// Returns true if one has sent in the last `ns` nanoseconds, and that was noted.
+    /// Returns true if the half sent in the last `ns` nanoseconds, and noted it.
     pub(crate) fn is_within(&self, ns: u64) -> bool {
         Stamp(self.at.read_once()).is_within(now_ns(), ns)
     }
 
-    /// Returns the CPU if it is another than this one, and what it has sent may be overtaken. So many frames
-    /// are in flight.
+    /// Returns the CPU that sent last, if it is another one and its packets may be overtaken.
+    /// `in_flight` frames are in the network.
     #[inline]
     pub(crate) fn ahead(&self, overtaking: Overtaking, in_flight: u32) -> Option<CpuId> {
         self.ahead_if(|sent| sent.may_be_overtaken(overtaking, in_flight, now_ns))
     }
 
-    /// Returns the CPU if it is another than this one, and has sent much that a stream may overtake.
+    /// Returns true if frames in flight are in no queue for a moment. The time is limited, because they
+    /// may be elsewhere.
+    pub(crate) fn is_stranded(&self, in_flight: u32) -> bool {
+        let may_be_ahead = || in_flight > 0 && self.is_within(HELD_NS);
+        wake::is_stranded(self.cpu(), may_be_ahead, is_online, is_plugging_cpus)
+    }
+
+    /// Returns the CPU that sent last, if it is another one and a stream may overtake much of its data.
     #[inline]
     pub(crate) fn much_ahead(&self) -> Option<CpuId> {
         self.ahead_if(|sent| sent.is_much_ahead(now_ns))

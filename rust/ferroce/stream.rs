@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where requests of a stream are sent, and requests that come alone.
+//! Decides where the requests of a doorbell are sent.
 //!
-//! A poster that waits for each request is served fastest at once, in its own context. A poster that
-//! posts on is not: each request would be sent, received and acknowledged by itself. Such a stream is
-//! left to a work item, which finds many requests at a time, so that there is one acknowledgement for
-//! all of them, and which runs beside the poster, on another CPU. Which poster it is
-//! [`Depth`] tells.
+//! A poster that waits for each request is served fastest in its own context. A poster that streams is
+//! not: each request would be sent, received and acknowledged alone. A work item beside the poster, on
+//! another CPU, finds many requests at a time, which share one acknowledgement. [`Depth`] distinguishes
+//! the two.
 
 use kernel::cpu::CpuId;
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -15,19 +14,20 @@ use rdma::work::another_cpu;
 
 use crate::policy::{Depth, Placement, Serve, StreamHints, BATCH};
 
-/// What is known of one that posts, to all queue pairs whose requests complete in one completion queue.
+/// The observed behaviour of the poster of all queue pairs whose requests complete in one
+/// completion queue.
 ///
-/// A process that posts to several queue pairs by turns would seem to wait for each: when it comes back to
-/// one, what it has posted there is complete.
+/// A process may post to several queue pairs in turn. It would seem to wait for each: when it returns to
+/// a queue pair, its requests there are complete.
 ///
-/// All of it is a guess, from which nothing but speed depends: nothing here is ordered. But queue pairs must
-/// be counted exactly, or the poster would never be taken to wait again.
+/// This is a guess that affects only speed, so accesses are not ordered. But busy queue pairs must be
+/// counted exactly, or the poster would never count as waiting again.
 pub(crate) struct Poster {
     /// The bits of a [`Depth`].
     depth: Atomic<u32>,
-    /// How many queue pairs have requests that were not complete when they were last looked at.
+    /// The number of queue pairs that had outstanding requests at the last check.
     busy: Atomic<u32>,
-    /// Something came since the last doorbell that may have been waited for.
+    /// An event for which the poster may have waited came since the last doorbell.
     heard: Atomic<bool>,
 }
 
@@ -40,7 +40,7 @@ impl Poster {
         }
     }
 
-    /// Notes that there was a completion, or a request of the peer.
+    /// Notes a completion, or a request of the peer.
     #[inline]
     pub(crate) fn hear(&self) {
         if !self.heard.read_once() {
@@ -53,18 +53,18 @@ impl Poster {
     }
 }
 
-/// Tells how doorbells of a queue pair are to be served, and where to send if that is beside the poster.
+/// Decides how to serve doorbells of a queue pair, and where to send beside the poster.
 ///
-/// As for [`Poster`].
+/// It has the same rules as [`Poster`].
 pub(crate) struct Stream {
-    /// All requests are complete that were posted before the last doorbell: if not, the queue pair is one of
-    /// those that [`Poster::busy`] counts.
+    /// All requests before the last doorbell are complete. If not, [`Poster::busy`] counts the queue
+    /// pair.
     is_idle: Atomic<bool>,
     /// The CPU of the last doorbell.
     posted_on: Atomic<u32>,
-    /// The scheduler had the work item run there, too: it has no idle CPU.
+    /// The work item ran on the poster's CPU: the scheduler has no idle CPU.
     is_crowded: Atomic<bool>,
-    /// Doorbells since one sent what waited, where there is one CPU; fewer than [`BATCH`].
+    /// Doorbells since the last one that sent requests, on a single CPU; fewer than [`BATCH`].
     behind: Atomic<u32>,
 }
 
@@ -78,8 +78,8 @@ impl Stream {
         }
     }
 
-    /// Notes that all requests are complete that were posted. A doorbell that rings after its requests were
-    /// served makes the queue pair busy for nothing, so this is called after each run, too.
+    /// Notes that all posted requests are complete. A doorbell that rings after its requests were served
+    /// makes the queue pair busy for nothing. So this is called after each run, too.
     #[inline]
     pub(crate) fn note_idle(&self, poster: &Poster) {
         if !self.is_idle.read_once() && !self.is_idle.xchg(true, Relaxed) {
@@ -87,18 +87,17 @@ impl Stream {
         }
     }
 
-    /// Makes the queue pair busy. Returns true if none was.
+    /// Makes the queue pair busy. Returns true if no queue pair was busy.
     #[inline]
     fn begin(&self, poster: &Poster) -> bool {
         let was_idle = self.is_idle.read_once() && self.is_idle.xchg(false, Relaxed);
         was_idle && poster.busy.fetch_add(1, Relaxed) == 0
     }
 
-    /// Counts a doorbell. Returns how it is to be served.
+    /// Counts a doorbell and returns how to serve it.
     ///
-    /// `is_answered` says whether requests are complete when the peer has answered: what is complete as
-    /// soon as it is sent needs no probe, and its poster may count on that. `has_polled` says whether
-    /// the owner has seen all completions.
+    /// `is_answered` says whether requests complete by an acknowledgement. Others complete when they are
+    /// sent, so they need no probe. `has_polled` says whether the owner has seen all completions.
     #[inline]
     pub(crate) fn ring(
         &self,
@@ -106,7 +105,7 @@ impl Stream {
         is_answered: bool,
         has_polled: impl FnOnce() -> bool,
     ) -> Serve {
-        // One that waits sees what it waits for. A request without a completion is not waited for.
+        // A waiting poster sees the event for which it waits. It does not wait for an unsignaled request.
         let was_idle = self.begin(poster) & take(&poster.heard) && has_polled();
         let may_probe = || is_answered && another_cpu(CpuId::current()).is_some();
         let (depth, serve) = poster.depth().ring(was_idle, may_probe);
@@ -117,12 +116,12 @@ impl Stream {
         serve
     }
 
-    /// Returns true if the last doorbells were those of a stream.
+    /// Returns true if the poster streams.
     pub(crate) fn is_one(&self, poster: &Poster) -> bool {
         poster.depth().is_stream()
     }
 
-    /// Returns where to send what is posted on this CPU.
+    /// Returns where to send requests that are posted on this CPU.
     pub(crate) fn place(&self) -> Placement<CpuId> {
         let here = CpuId::current();
         self.posted_on.write_once(here.as_u32());
@@ -135,14 +134,14 @@ impl Stream {
         hints.place()
     }
 
-    /// Counts a doorbell on the only CPU.
+    /// Counts a doorbell on a single CPU.
     fn is_batch_full(&self) -> bool {
         let behind = self.behind.read_once().wrapping_add(1) % BATCH;
         self.behind.write_once(behind);
         behind == 0
     }
 
-    /// The work item runs on this CPU.
+    /// Notes that the work item runs on this CPU.
     pub(crate) fn note_run(&self) {
         if self.posted_on.read_once() == CpuId::current().as_u32() {
             self.is_crowded.write_once(true);
@@ -150,7 +149,7 @@ impl Stream {
     }
 }
 
-/// Whether `flag` is set, and clears it.
+/// Clears `flag` and returns whether it was set.
 #[inline]
 fn take(flag: &Atomic<bool>) -> bool {
     let was_set = flag.read_once();

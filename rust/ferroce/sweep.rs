@@ -2,10 +2,10 @@
 
 //! When a queue pair in ERR is looked at again, see [`crate::flush`].
 
-/// When a queue pair is looked at for the first time.
+/// The time until the first check of a queue pair.
 const FIRST_NS: u64 = 25_000_000;
 
-/// How often it is, each time after twice as long.
+/// The number of checks, each after twice the time.
 const TIMES: u8 = 6;
 
 /// Counts how often a queue pair in ERR was looked at. Guarded by the lock of its receive half.
@@ -19,7 +19,7 @@ pub(crate) enum Next {
     Never,
     /// After so many nanoseconds.
     After(u64),
-    /// With all others of its device that are idle.
+    /// Together with all other idle ones of its device.
     WithOthers,
 }
 

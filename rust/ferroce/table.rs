@@ -21,7 +21,7 @@ pub(crate) const COUNTER_NUMBERS: RangeInclusive<u32> = 1..=0x7fff_ffff;
 pub(crate) struct QpId(u64);
 
 impl QpId {
-    /// An identity that no queue pair had before.
+    /// Creates an identity that no queue pair had before.
     pub(crate) fn new() -> Self {
         static NEXT: Atomic<u64> = Atomic::new(1);
         Self(NEXT.fetch_add(1, Relaxed))
@@ -33,7 +33,7 @@ impl QpId {
 pub(crate) struct PdId(u64);
 
 impl PdId {
-    /// An identity that no protection domain had before.
+    /// Creates an identity that no protection domain had before.
     pub(crate) fn new() -> Self {
         static NEXT: Atomic<u64> = Atomic::new(1);
         Self(NEXT.fetch_add(1, Relaxed))

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Does what was put off until the lock of a half was dropped, and tells the owners.
+//! Runs deferred work and notifies owners, after the lock of a half is released.
 
 use kernel::sync::{Arc, ArcBorrow};
+use rdma::upcall::QpEvent;
 use roce::abi::Poster;
 use roce::event::AsyncEvent;
 
@@ -11,12 +12,12 @@ use crate::host::{Deferred, Events};
 use crate::kick;
 use crate::qp::Qp;
 
-/// How long a work request waits that could not be taken for want of memory.
+/// How long a work request waits that could not start for lack of memory.
 const STARVED_NS: u64 = 1_000_000;
 
-/// Tells the owners. No lock of ours is held.
+/// Notifies the owners. No lock of this driver is held.
 ///
-/// Those in the kernel are told by work items, as this may be in the course of a verb of theirs.
+/// Kernel owners are notified by work items, because this may be the course of one of their verbs.
 pub(crate) fn tell(qp: ArcBorrow<'_, Qp>, cq: &Arc<Cq>, deferred: Deferred) {
     if deferred.starved {
         kick::look_after(qp, STARVED_NS);
@@ -42,7 +43,19 @@ pub(crate) fn tell(qp: ArcBorrow<'_, Qp>, cq: &Arc<Cq>, deferred: Deferred) {
 pub(crate) fn raise(qp: &Qp, events: Events) {
     for event in events.iter() {
         if event != AsyncEvent::SendQueueDrained || qp.notifies_drained() {
-            qp.fixed.upcall.raise(event);
+            qp.fixed.upcall.raise(event_of(event));
         }
+    }
+}
+
+/// Returns what the RDMA core calls `event`.
+fn event_of(event: AsyncEvent) -> QpEvent {
+    match event {
+        AsyncEvent::CommunicationEstablished => QpEvent::CommunicationEstablished,
+        AsyncEvent::SendQueueDrained => QpEvent::SendQueueDrained,
+        AsyncEvent::Fatal => QpEvent::Fatal,
+        AsyncEvent::RequestError => QpEvent::RequestError,
+        AsyncEvent::AccessError => QpEvent::AccessError,
+        AsyncEvent::LastWqeReached => QpEvent::LastWqeReached,
     }
 }

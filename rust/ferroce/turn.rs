@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! One run at a time of a work item that several work queues have.
+//! Runs a work item that uses several workqueues once at a time.
 //!
-//! The kernel runs no work item twice at a time on one work queue. On two queues it may.
+//! The kernel runs no work item twice at a time on one workqueue. On two workqueues it may.
 
 use kernel::sync::atomic::{Atomic, Full};
 
-/// Whose turn it is. Any context.
+/// The turn of a work item. Any context.
 ///
-/// It is idle, taken, or taken and wanted: asked for again since it was taken.
+/// It is idle, taken, or taken and wanted: requested again since it was taken.
 pub(crate) struct Turn(Atomic<u32>);
 
 const IDLE: u32 = 0;
@@ -20,14 +20,14 @@ impl Turn {
         Self(Atomic::new(IDLE))
     }
 
-    /// Takes the turn. Returns false if it is taken: its holder is [told](Self::end) then that it was
-    /// wanted.
+    /// Takes the turn. Returns false if it is taken; then [`end`](Self::end) tells its holder that it
+    /// was wanted.
     pub(crate) fn begin(&self) -> bool {
         loop {
             if self.0.cmpxchg(IDLE, TAKEN, Full).is_ok() {
                 return true;
             }
-            // Also if it is wanted already: the run that is owed sees what was done before this.
+            // Also if it is wanted already: the owed run sees all work that was done before this.
             if self.0.cmpxchg(TAKEN, WANTED, Full).is_ok()
                 || self.0.cmpxchg(WANTED, WANTED, Full).is_ok()
             {
@@ -36,7 +36,8 @@ impl Turn {
         }
     }
 
-    /// Gives the turn back. Returns true if it was wanted meanwhile: then another run is owed.
+    /// Releases the turn. Returns true if it was wanted meanwhile: then the caller must cause another
+    /// run.
     #[must_use]
     pub(crate) fn end(&self) -> bool {
         self.0.xchg(IDLE, Full) == WANTED

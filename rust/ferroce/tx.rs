@@ -14,12 +14,11 @@ use crate::stats::{Counter, Stats};
 /// Sends one packet, at the latest when its path is [flushed](flush). Softirq, or process context with
 /// bottom halves off.
 ///
-/// A packet that the network does not take is as good as lost on the way: the protocol sends it
-/// again.
+/// A packet that the network refuses counts as lost: the protocol sends it again.
 ///
 /// # Errors
 ///
-/// What is wrong with its payload, if that cannot be read; nothing was sent then.
+/// A [`Miss`] if the payload cannot be read. Nothing was sent then.
 pub(crate) fn send<P: Memory>(
     path: &mut Path,
     transmit: &Transmit<'_, P>,
@@ -42,8 +41,8 @@ pub(crate) fn send<P: Memory>(
     Ok(())
 }
 
-/// Sends all that was given to [`send`], and counts what became of it. In the same context. Returns
-/// how many bytes the network took since the last time.
+/// Sends all packets given to [`send`], and counts the results. In the same context. Returns how
+/// many bytes the network took since the last time.
 pub(crate) fn flush(path: &mut Path, credit: &Arc<Credit>, stats: &Stats) -> u64 {
     path.flush(credit);
     let tally = path.take_tally();

@@ -29,7 +29,7 @@ use rdma::object::{
 };
 use rdma::ops::{
     Advice, AdvisedRange, CqInit, DmaBufInit, MrChange, MrInit, MwKind, NewCounter, NewCq, NewMr,
-    NewMw, NewQp, Notify, Operations, SrqAttr, SrqChange,
+    NewMw, NewQp, Notify, Operations, SrqAttr, SrqChange, MAD_BYTES,
 };
 use rdma::post::{Completions, RecvList, SendList};
 use rdma::qp::{QpAttr, QpInfo, QpInit};
@@ -38,8 +38,8 @@ use rdma::sg::SgPages;
 use rdma::stats::Counter;
 use rdma::udata::Udata;
 use rdma::upcall::{CqUpcall, QpUpcall, SrqUpcall};
+use roce::congestion::Law;
 use roce::num::Pkey;
-use roce::pma::MAD_BYTES;
 
 use crate::attach::Attached;
 use crate::context::OpenContext;
@@ -50,7 +50,7 @@ use crate::table::PdId;
 /// The verbs of ferroce.
 pub(crate) struct Verbs;
 
-/// `RDMA_DRIVER_RXE`: the provider whose ABI we speak.
+/// `RDMA_DRIVER_RXE`: the provider whose ABI ferroce has.
 const RDMA_DRIVER_RXE: u32 = 14;
 
 impl Driver for Verbs {
@@ -71,7 +71,9 @@ impl Operations for Verbs {
 
     const DRIVER_ID: u32 = RDMA_DRIVER_RXE;
     const UVERBS_ABI_VERSION: u32 = 2;
-    const COUNTERS: &'static [Counter] = stats::NAMES;
+    const COUNTERS: &'static [Counter] = stats::SHOWN;
+
+    const CONGESTION_CONTROLS: &'static [&'static str] = &Law::NAMES;
 
     fn query_device(device: &IbDevice<Self>) -> Result<DeviceAttr> {
         Ok(device.attr())
@@ -85,9 +87,9 @@ impl Operations for Verbs {
         Ok(Device::port_immutable())
     }
 
-    fn query_pkey(_device: &IbDevice<Self>, _port: u32, index: u16) -> Result<Pkey> {
+    fn query_pkey(_device: &IbDevice<Self>, _port: u32, index: u16) -> Result<u16> {
         if index == 0 {
-            Ok(Pkey::DEFAULT)
+            Ok(Pkey::DEFAULT.0)
         } else {
             Err(EINVAL)
         }
@@ -99,6 +101,16 @@ impl Operations for Verbs {
 
     fn port_counters(device: &IbDevice<Self>, _port: u32, values: &mut [u64]) {
         device.shared.stats.read(values);
+    }
+
+    fn congestion_control(device: &IbDevice<Self>) -> usize {
+        device.shared.law().index()
+    }
+
+    fn set_congestion_control(device: &IbDevice<Self>, index: usize) {
+        if let Some(law) = Law::ALL.get(index) {
+            device.shared.set_law(*law);
+        }
     }
 
     fn process_mad(
@@ -161,7 +173,7 @@ impl Operations for Verbs {
     }
 
     fn destroy_qp(qp: &IbQp<Self>) {
-        qp.destroy();
+        qp.destroy(qp.device());
     }
 
     fn attach_mcast(qp: &IbQp<Self>, mgid: [u8; 16]) -> Result {

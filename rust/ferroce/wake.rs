@@ -1,66 +1,66 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Decides which context does what is left, so that no work is ever lost.
+//! Decides which context continues with unfinished work, so that no work is lost.
 //!
-//! These are functions of what was read under a lock, or from a flag. They do nothing: their callers do
-//! what they say. `C` is a CPU. On a host the crate `wake` goes through all orders in which the calls
-//! may happen, with these very functions in them.
+//! The functions depend only on values that their callers read under a lock or from a flag. They have no
+//! effect of their own: the callers act on the results. `C` is a CPU. On a host, the crate `wake` checks
+//! these functions against all orders of events.
 
 /// How a run of a half ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Run<C> {
-    /// There is nothing to do, until something happens that starts it again.
+    /// There is nothing to do until the next event.
     Idle,
-    /// Too many frames are still on their way down: it goes on when some of them are gone.
+    /// Too many frames are in the network. The run continues when some of them are freed.
     Blocked,
-    /// The next packet is of memory that has to be faulted in: it goes on after that.
+    /// The memory of the next packet must be faulted in first.
     Absent,
     /// There is more to do.
     More,
-    /// That CPU had better do it, as its packets would be overtaken.
+    /// That CPU should do it, because its packets would be overtaken.
     Elsewhere(C),
 }
 
-/// When to act on what a packet leads to.
+/// When to act on the effects of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Act {
-    /// On each: at once where requests come alone, and otherwise once for all that come together.
+    /// For each packet: at once for a single request, and once for a group.
     OnEach,
-    /// When the caller says so, once for all that it handles.
+    /// When the caller has handled all packets.
     AfterAll,
 }
 
-/// How a request came.
+/// How a request arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Came {
-    /// Alone, it seems: it is to be answered at once.
+    /// It seems to be single, so its reply is sent at once.
     Alone,
-    /// As the first that has its answer given later.
+    /// It is the first of a group. Its reply is sent later.
     First,
-    /// Behind such a one: its answer is given with that.
+    /// It belongs to a group that has begun.
     Behind,
 }
 
-/// The context that sends what may be sent now.
+/// The context that sends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum SendBy<C> {
-    /// The context that asks.
+    /// The current context.
     Here,
     /// The work item of process context, on that CPU.
     Process(C),
-    /// The work item of softirqs, on that CPU.
+    /// The work item of softirq context, on that CPU.
     Softirq(C),
-    /// Another context beside the one that asks, see the policy.
+    /// Another context beside the current one, which the policy chooses.
     Beside,
-    /// None: another context does so anyway.
+    /// None: another context sends in any case.
     Nobody,
 }
 
-/// The CPU to leave things to, for a half that has sent on `last` before: if it is another than `here`,
-/// and `may_be_ahead` with what it has sent.
+/// Returns the CPU that should continue for a half that sent on `last` before. This is `last`, if it is
+/// not `here` and `may_be_ahead` is true.
 ///
-/// What is left to it is done by a work item there. A CPU that is offline runs none: what was in its
-/// queues is in another one's by then, and the CPU that was asked in its place would ask it again.
+/// A work item on that CPU does the work. An offline CPU runs none, and its queues have moved to another
+/// CPU. The work item would run there and return the work.
 #[inline]
 pub(crate) fn ahead<C: Copy + PartialEq>(
     last: Option<C>,
@@ -71,14 +71,26 @@ pub(crate) fn ahead<C: Copy + PartialEq>(
     last.filter(|cpu| *cpu != here && may_be_ahead() && is_online(*cpu))
 }
 
-/// Returns the CPU that sends while a backlog is open: that which received the packets, `from`, if it is
-/// another one than `here`.
+/// Returns true if the packets of `last` are in no queue for a moment: the CPU is offline, but its
+/// removal is not complete. Packets of another CPU would overtake them.
+#[inline]
+pub(crate) fn is_stranded<C: Copy>(
+    last: Option<C>,
+    may_be_ahead: impl FnOnce() -> bool,
+    is_online: impl FnOnce(C) -> bool,
+    is_plugging: impl FnOnce() -> bool,
+) -> bool {
+    last.is_some_and(|cpu| !is_online(cpu) && may_be_ahead() && is_plugging())
+}
+
+/// Returns the CPU that sends while a backlog is open. This is `from`, which received the packets, if it
+/// is not `here`.
 #[inline]
 pub(crate) fn origin<C: Copy + PartialEq>(from: Option<C>, here: C) -> Option<C> {
     from.filter(|from| *from != here)
 }
 
-/// Returns the context that sends what was posted, after a doorbell. `other` is the CPU that should.
+/// Returns the context that sends posted requests after a doorbell. `other` returns the CPU that should.
 #[inline]
 pub(crate) fn after_doorbell<C>(
     origin: Option<C>,
@@ -92,45 +104,47 @@ pub(crate) fn after_doorbell<C>(
     }
 }
 
-/// What says whether the send half may be used.
+/// Conditions under which a run may send.
 #[derive(Clone, Copy)]
 pub(crate) struct SendGate<C> {
-    /// A work item will go on sending, and nobody else may, so that packets stay in order. It is cleared
-    /// by that work item alone.
+    /// Only a work item may continue to send, so that packets stay in order. Only that work item clears
+    /// this.
     pub(crate) is_handed_over: bool,
-    /// What is to be sent waits for memory.
+    /// The data to send waits for memory.
     pub(crate) stops_sending: bool,
-    /// The caller leaves it to another CPU, and sees to that.
+    /// The caller has another CPU send.
     pub(crate) is_left: bool,
+    /// Packets ahead are in no queue for a moment. The timer checks again.
+    pub(crate) is_stranded: bool,
     /// The CPU whose packets would be overtaken.
     pub(crate) ahead: Option<C>,
 }
 
 impl<C: Copy> SendGate<C> {
-    /// Returns how the run ends if nothing may be sent in it.
+    /// Returns how the run ends, if it may send nothing.
     #[inline]
     pub(crate) fn closed(self) -> Option<Run<C>> {
         if self.is_handed_over && self.ahead.is_some() {
             return Some(Run::More);
         }
-        if self.is_handed_over || self.stops_sending || self.is_left {
+        if self.is_handed_over || self.stops_sending || self.is_left || self.is_stranded {
             return Some(Run::Idle);
         }
         self.ahead.map(Run::Elsewhere)
     }
 }
 
-/// Whether a work item goes on alone after such a run, where packets have to stay in order.
+/// Returns true if only a work item may continue after such a run, because packets must stay in order.
 #[inline]
 pub(crate) fn is_handed_over<C>(run: &Run<C>, needs_order: bool) -> bool {
     needs_order && matches!(run, Run::More)
 }
 
-/// Returns the context that sends what a response allows to be sent, after `run`; `origin` is the CPU to
-/// which that left it.
+/// Returns the context that sends the requests that a response allows, after `run`. `origin` is the CPU
+/// to which the run left them.
 ///
-/// A CPU that handles packets that were put aside has `origin` send for those alone, so this cannot be
-/// left to it for any other.
+/// A CPU that handles steered packets has `origin` send for these packets only. So `origin` cannot be
+/// used for another response.
 #[inline]
 pub(crate) fn after_response<C>(
     run: Run<C>,
@@ -146,8 +160,8 @@ pub(crate) fn after_response<C>(
     }
 }
 
-/// Returns the context that sends what a run of the timer has left to another CPU, if something is unsent. The
-/// work items of that CPU may have to wait, which it shows by sending nothing; a softirq does not.
+/// Returns the context that sends the requests that the timer left to another CPU. If that CPU has sent
+/// nothing lately, its work items may not get to run. A softirq does.
 #[inline]
 pub(crate) fn after_timer<C>(
     run: Run<C>,
@@ -163,8 +177,8 @@ pub(crate) fn after_timer<C>(
     }
 }
 
-/// Returns how the run of replies ends that a request led to, or nothing if it is to be run now.
-/// `came` notes the request.
+/// Returns how the run of replies to a request ends, or nothing if it is to run now. `came` counts the
+/// request.
 #[inline]
 pub(crate) fn after_request<C>(is_elsewhere: bool, came: impl FnOnce() -> Came) -> Option<Run<C>> {
     if is_elsewhere {
@@ -177,7 +191,7 @@ pub(crate) fn after_request<C>(is_elsewhere: bool, came: impl FnOnce() -> Came) 
     }
 }
 
-/// The CPU that has to send what is owed in place of this one.
+/// Returns the CPU that has to send the replies instead of this one.
 #[inline]
 pub(crate) fn replies_elsewhere<C>(
     ahead: Option<C>,
@@ -186,17 +200,18 @@ pub(crate) fn replies_elsewhere<C>(
     ahead.filter(|_| needs_poll())
 }
 
-/// What is to be queued after a run of replies.
+/// The work item to queue after a run of replies.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Rest {
+    /// None.
     Nothing,
     /// The work item that replies.
     Reply,
-    /// The one that faults memory in.
+    /// The work item that faults memory in.
     Fault,
 }
 
-/// What goes on after a run of replies.
+/// Returns the work item to queue after a run of replies.
 #[inline]
 pub(crate) fn after_replies<C>(run: &Run<C>) -> Rest {
     match run {
@@ -206,8 +221,8 @@ pub(crate) fn after_replies<C>(run: &Run<C>) -> Rest {
     }
 }
 
-/// The CPU on which the work item of process context has to go on, or had better, for a half that has sent on
-/// `last` before; any if none is returned.
+/// Returns the CPU on which the work item of process context continues, for a half that sent on `last`
+/// before. None means any CPU.
 #[inline]
 pub(crate) fn place<C>(
     last: Option<C>,
@@ -217,20 +232,20 @@ pub(crate) fn place<C>(
     last.filter(|_| needs_order || is_stream())
 }
 
-/// What becomes of a packet that comes to a backlog.
+/// The fate of a packet that reaches a backlog.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Put<C> {
-    /// It waits behind others, of which a work item knows.
+    /// It waits behind other packets, which a work item handles.
     Behind,
-    /// There is no room for it: the CPU that brings it handles the oldest.
+    /// There is no room. The receiving CPU handles the oldest packet.
     Full,
-    /// It opens the backlog for that CPU, which has to be told.
+    /// It opens the backlog for that CPU. The caller must queue the work item.
     First(C),
-    /// None waits, so it is handled here.
+    /// No packet waits, so it is handled here.
     Here,
 }
 
-/// What does, of one that had better be handled by `other`.
+/// Returns the fate of a packet that `other` should handle.
 #[inline]
 pub(crate) fn put<C>(
     is_open: bool,
@@ -246,18 +261,18 @@ pub(crate) fn put<C>(
     }
 }
 
-/// The work item that goes on with a backlog.
+/// The work item that continues with a backlog.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Further {
-    /// It is closed: the next packet has somebody told.
+    /// None: the backlog is closed, and the next packet queues one.
     Nobody,
-    /// The work item of softirqs, once more.
+    /// The softirq work item, once more.
     Again,
     /// The work item of process context.
     Left,
 }
 
-/// Returns that, after a run that has left `more` in it or not.
+/// Returns the work item that continues with a backlog. `more` says whether the run left packets in it.
 #[inline]
 pub(crate) fn further(more: bool, gives_way: impl FnOnce() -> bool) -> Further {
     match more {

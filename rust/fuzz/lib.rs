@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is thrown at the protocol: each target takes bytes, does with them what it is about, and
-//! panics when something is not as it must be.
+//! Fuzz targets for the protocol. Each takes bytes, runs a part of the protocol on them, and panics
+//! on a fault.
 //!
-//! The fuzzer finds bytes that lead somewhere new; those that it found are in `corpus`, and go through
-//! the targets in an ordinary test. `make fuzz` lets it look for more.
+//! The fuzzer finds inputs that reach new code. Those that it found are in `corpus`, and an
+//! ordinary test runs them. `make fuzz` searches for more.
 
 #[path = "../roce/tests/rc/adversary.rs"]
 #[allow(dead_code)]
@@ -14,7 +14,7 @@ mod rng;
 #[allow(dead_code)]
 mod world;
 
-/// What the adversary and its victim have agreed upon.
+/// The values on which the adversary and its victim agree.
 mod net {
     use roce::wr::Placement;
 
@@ -37,7 +37,7 @@ use roce::wr::SendOp;
 use adversary::Victim;
 use rng::Rng;
 
-/// A target: a name, and what it does with an input.
+/// A target: its name and function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
@@ -47,7 +47,8 @@ pub const TARGETS: [Target; 3] = [
     ("endpoint", endpoint),
 ];
 
-/// The payload of a UDP datagram: what parses is emitted again as it was, but for what is reserved.
+/// Parses the payload of a UDP datagram. A parsed packet is emitted again with the same bytes,
+/// apart from reserved fields.
 pub fn packet(input: &[u8]) {
     let header = &input[..input.len().min(MAX_HEADER)];
     let Ok(len) = u32::try_from(input.len()) else {
@@ -78,7 +79,7 @@ pub fn packet(input: &[u8]) {
     assert_eq!(wire::parse(&expected, len), Ok(packet));
 }
 
-/// A slot of a ring, with what its queue was made with in front: what is decoded keeps to that.
+/// Decodes a slot of a ring. The attributes of its queue are in front. The result keeps to these.
 pub fn request(input: &[u8]) {
     let Some((&[how, max_sge, max_inline, entries], slot)) = input.split_first_chunk() else {
         return;
@@ -141,7 +142,7 @@ fn sum(sges: Sges<'_>, length: u32, limits: &SendLimits) {
     assert_eq!(sum, u64::from(length));
 }
 
-/// Indices that somebody has stored in a ring.
+/// Arbitrary indices of a ring.
 fn ring(entries: u8, stored: &[u8]) {
     let Some(ring) = Ring::new(entries.into(), 64) else {
         return;
@@ -159,7 +160,7 @@ fn ring(entries: u8, stored: &[u8]) {
     }
 }
 
-/// What a peer sends to a queue pair, what its owner does and what time brings, one after the other.
+/// Runs a queue pair on a sequence of packets of a peer, verbs of the owner and time.
 pub fn endpoint(input: &[u8]) {
     let mut victim = Victim::new(Rng::of_bytes(input));
     while !victim.rng.is_over() {

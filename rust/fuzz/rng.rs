@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 pub struct Rng(VecDeque<u8>);
 
 impl Rng {
-    /// What the world asks for when it needs luck of its own: a few bytes that follow from `seed`.
+    /// Returns a source of a few bytes that follow from `seed`, for the random decisions of the
+    /// world.
     pub fn new(seed: u64) -> Self {
         let mut word = seed;
         let words = [(); 2].map(|()| {

@@ -1,116 +1,158 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Proof that the layouts of [`roce::abi`] are those of the kernel's headers.
+//! Layouts of the structures that a provider of rdma-core shares with a driver, as the kernel's headers
+//! have them.
 //!
-//! The protocol crate knows no C, so it has the offsets as numbers; here they meet the structures
-//! that bindgen makes. Nothing of this is in the module.
+//! A driver that has these numbers of its own compares them. Nothing of this is in the module.
 
-use core::mem::{offset_of, size_of};
-
-use kernel::prelude::*;
-
+use core::mem::{
+    offset_of,
+    size_of, //
+};
 use rdma_bindings as bindings;
-use roce::abi::{cqe, recv_wqe, ring, send_wqe, sge};
 
-// Rings.
-static_assert!(offset_of!(bindings::rxe_queue_buf, log2_elem_size) == ring::LOG2_ELEM_SIZE);
-static_assert!(offset_of!(bindings::rxe_queue_buf, index_mask) == ring::INDEX_MASK);
-static_assert!(offset_of!(bindings::rxe_queue_buf, producer_index) == ring::PRODUCER_INDEX);
-static_assert!(offset_of!(bindings::rxe_queue_buf, consumer_index) == ring::CONSUMER_INDEX);
-static_assert!(offset_of!(bindings::rxe_queue_buf, data) == ring::DATA);
+/// Offsets in `struct rxe_queue_buf`.
+pub mod ring {
+    use super::*;
 
-// Send work requests.
-static_assert!(size_of::<bindings::rxe_send_wqe>() == send_wqe::DATA);
-static_assert!(offset_of!(bindings::rxe_send_wqe, wr) == 0);
-static_assert!(offset_of!(bindings::rxe_send_wqe, dma) == send_wqe::DMA);
-static_assert!(offset_of!(bindings::rxe_send_wr, wr_id) == send_wqe::WR_ID);
-static_assert!(offset_of!(bindings::rxe_send_wr, opcode) == send_wqe::OPCODE);
-static_assert!(offset_of!(bindings::rxe_send_wr, send_flags) == send_wqe::SEND_FLAGS);
-static_assert!(offset_of!(bindings::rxe_send_wr, ex) == send_wqe::EX);
-static_assert!(
-    offset_of!(bindings::rxe_send_wr, wr)
+    /// `log2_elem_size`.
+    pub const LOG2_ELEM_SIZE: usize = offset_of!(bindings::rxe_queue_buf, log2_elem_size);
+    /// `index_mask`.
+    pub const INDEX_MASK: usize = offset_of!(bindings::rxe_queue_buf, index_mask);
+    /// `producer_index`.
+    pub const PRODUCER_INDEX: usize = offset_of!(bindings::rxe_queue_buf, producer_index);
+    /// `consumer_index`.
+    pub const CONSUMER_INDEX: usize = offset_of!(bindings::rxe_queue_buf, consumer_index);
+    /// The start of the slots, or of the bytes behind the structure.
+    pub const DATA: usize = offset_of!(bindings::rxe_queue_buf, data);
+}
+
+/// Offsets in `struct rxe_send_wqe` and the `struct rxe_send_wr` at its start.
+pub mod send_wqe {
+    use super::*;
+
+    /// The start of the slots, or of the bytes behind the structure.
+    pub const DATA: usize = size_of::<bindings::rxe_send_wqe>();
+    /// `wr`.
+    pub const WR: usize = offset_of!(bindings::rxe_send_wqe, wr);
+    /// `dma`.
+    pub const DMA: usize = offset_of!(bindings::rxe_send_wqe, dma);
+    /// `wr_id`.
+    pub const WR_ID: usize = offset_of!(bindings::rxe_send_wr, wr_id);
+    /// `opcode`.
+    pub const OPCODE: usize = offset_of!(bindings::rxe_send_wr, opcode);
+    /// `send_flags`.
+    pub const SEND_FLAGS: usize = offset_of!(bindings::rxe_send_wr, send_flags);
+    /// `ex`.
+    pub const EX: usize = offset_of!(bindings::rxe_send_wr, ex);
+    /// `wr.rdma.remote_addr`.
+    pub const RDMA_REMOTE_ADDR: usize = offset_of!(bindings::rxe_send_wr, wr)
         + offset_of!(
             bindings::rxe_send_wr__bindgen_ty_2__bindgen_ty_2,
             remote_addr
-        )
-        == send_wqe::RDMA_REMOTE_ADDR
-);
-static_assert!(
-    offset_of!(bindings::rxe_send_wr, wr)
-        + offset_of!(bindings::rxe_send_wr__bindgen_ty_2__bindgen_ty_2, rkey)
-        == send_wqe::RDMA_RKEY
-);
-
-static_assert!(
-    offset_of!(bindings::rxe_send_wr, wr)
+        );
+    /// `wr.rdma.rkey`.
+    pub const RDMA_RKEY: usize = offset_of!(bindings::rxe_send_wr, wr)
+        + offset_of!(bindings::rxe_send_wr__bindgen_ty_2__bindgen_ty_2, rkey);
+    /// `wr.ud.remote_qpn`.
+    pub const UD_REMOTE_QPN: usize = offset_of!(bindings::rxe_send_wr, wr)
         + offset_of!(
             bindings::rxe_send_wr__bindgen_ty_2__bindgen_ty_4,
             remote_qpn
-        )
-        == send_wqe::UD_REMOTE_QPN
-);
-static_assert!(
-    offset_of!(bindings::rxe_send_wr, wr)
+        );
+    /// `wr.ud.remote_qkey`.
+    pub const UD_REMOTE_QKEY: usize = offset_of!(bindings::rxe_send_wr, wr)
         + offset_of!(
             bindings::rxe_send_wr__bindgen_ty_2__bindgen_ty_4,
             remote_qkey
-        )
-        == send_wqe::UD_REMOTE_QKEY
-);
-static_assert!(
-    offset_of!(bindings::rxe_send_wr, wr)
-        + offset_of!(bindings::rxe_send_wr__bindgen_ty_2__bindgen_ty_4, ah_num)
-        == send_wqe::UD_AH_NUM
-);
-static_assert!(
-    offset_of!(bindings::rxe_send_wr, wr)
-        + offset_of!(bindings::rxe_send_wr__bindgen_ty_2__bindgen_ty_4, av)
-        == send_wqe::UD_AV
-);
+        );
+    /// `wr.ud.ah_num`.
+    pub const UD_AH_NUM: usize = offset_of!(bindings::rxe_send_wr, wr)
+        + offset_of!(bindings::rxe_send_wr__bindgen_ty_2__bindgen_ty_4, ah_num);
+    /// `wr.ud.av`.
+    pub const UD_AV: usize = offset_of!(bindings::rxe_send_wr, wr)
+        + offset_of!(bindings::rxe_send_wr__bindgen_ty_2__bindgen_ty_4, av);
 
-// Address vectors in them.
-static_assert!(offset_of!(bindings::rxe_av, port_num) == send_wqe::av::PORT_NUM);
-static_assert!(
-    offset_of!(bindings::rxe_av, grh) + offset_of!(bindings::rxe_global_route, dgid)
-        == send_wqe::av::DGID
-);
-static_assert!(
-    offset_of!(bindings::rxe_av, grh) + offset_of!(bindings::rxe_global_route, flow_label)
-        == send_wqe::av::FLOW_LABEL
-);
-static_assert!(
-    offset_of!(bindings::rxe_av, grh) + offset_of!(bindings::rxe_global_route, sgid_index)
-        == send_wqe::av::SGID_INDEX
-);
-static_assert!(
-    offset_of!(bindings::rxe_av, grh) + offset_of!(bindings::rxe_global_route, hop_limit)
-        == send_wqe::av::HOP_LIMIT
-);
-static_assert!(
-    offset_of!(bindings::rxe_av, grh) + offset_of!(bindings::rxe_global_route, traffic_class)
-        == send_wqe::av::TRAFFIC_CLASS
-);
+    /// Offsets in `struct rxe_av`.
+    pub mod av {
+        use super::*;
 
-// Receive work requests.
-static_assert!(size_of::<bindings::rxe_recv_wqe>() == recv_wqe::DATA);
-static_assert!(offset_of!(bindings::rxe_recv_wqe, wr_id) == recv_wqe::WR_ID);
-static_assert!(offset_of!(bindings::rxe_recv_wqe, dma) == recv_wqe::DMA);
+        /// `port_num`.
+        pub const PORT_NUM: usize = offset_of!(bindings::rxe_av, port_num);
+        /// `dgid`.
+        pub const DGID: usize =
+            offset_of!(bindings::rxe_av, grh) + offset_of!(bindings::rxe_global_route, dgid);
+        /// `flow_label`.
+        pub const FLOW_LABEL: usize =
+            offset_of!(bindings::rxe_av, grh) + offset_of!(bindings::rxe_global_route, flow_label);
+        /// `sgid_index`.
+        pub const SGID_INDEX: usize =
+            offset_of!(bindings::rxe_av, grh) + offset_of!(bindings::rxe_global_route, sgid_index);
+        /// `hop_limit`.
+        pub const HOP_LIMIT: usize =
+            offset_of!(bindings::rxe_av, grh) + offset_of!(bindings::rxe_global_route, hop_limit);
+        /// `traffic_class`.
+        pub const TRAFFIC_CLASS: usize = offset_of!(bindings::rxe_av, grh)
+            + offset_of!(bindings::rxe_global_route, traffic_class);
+    }
+}
 
-// Local memory of both.
-static_assert!(offset_of!(bindings::rxe_dma_info, length) == sge::dma::LENGTH);
-static_assert!(offset_of!(bindings::rxe_dma_info, num_sge) == sge::dma::NUM_SGE);
-static_assert!(size_of::<bindings::rxe_dma_info>() == sge::dma::DATA);
-static_assert!(size_of::<bindings::rxe_sge>() == sge::SGE_BYTES);
+/// Offsets in `struct rxe_recv_wqe`.
+pub mod recv_wqe {
+    use super::*;
 
-// Completions.
-static_assert!(size_of::<bindings::ib_uverbs_wc>() == cqe::CQE_BYTES);
-static_assert!(offset_of!(bindings::ib_uverbs_wc, wr_id) == cqe::WR_ID);
-static_assert!(offset_of!(bindings::ib_uverbs_wc, status) == cqe::STATUS);
-static_assert!(offset_of!(bindings::ib_uverbs_wc, opcode) == cqe::OPCODE);
-static_assert!(offset_of!(bindings::ib_uverbs_wc, vendor_err) == cqe::VENDOR_ERR);
-static_assert!(offset_of!(bindings::ib_uverbs_wc, byte_len) == cqe::BYTE_LEN);
-static_assert!(offset_of!(bindings::ib_uverbs_wc, ex) == cqe::EX);
-static_assert!(offset_of!(bindings::ib_uverbs_wc, qp_num) == cqe::QP_NUM);
-static_assert!(offset_of!(bindings::ib_uverbs_wc, src_qp) == cqe::SRC_QP);
-static_assert!(offset_of!(bindings::ib_uverbs_wc, wc_flags) == cqe::WC_FLAGS);
-static_assert!(offset_of!(bindings::ib_uverbs_wc, port_num) == cqe::PORT_NUM);
+    /// The start of the slots, or of the bytes behind the structure.
+    pub const DATA: usize = size_of::<bindings::rxe_recv_wqe>();
+    /// `wr_id`.
+    pub const WR_ID: usize = offset_of!(bindings::rxe_recv_wqe, wr_id);
+    /// `dma`.
+    pub const DMA: usize = offset_of!(bindings::rxe_recv_wqe, dma);
+}
+
+/// Local memory of work requests.
+pub mod sge {
+    use super::*;
+
+    /// Bytes of a `struct rxe_sge`.
+    pub const SGE_BYTES: usize = size_of::<bindings::rxe_sge>();
+
+    /// Offsets in `struct rxe_dma_info`.
+    pub mod dma {
+        use super::*;
+
+        /// `length`.
+        pub const LENGTH: usize = offset_of!(bindings::rxe_dma_info, length);
+        /// `num_sge`.
+        pub const NUM_SGE: usize = offset_of!(bindings::rxe_dma_info, num_sge);
+        /// The start of the slots, or of the bytes behind the structure.
+        pub const DATA: usize = size_of::<bindings::rxe_dma_info>();
+    }
+}
+
+/// Offsets in `struct ib_uverbs_wc`.
+pub mod cqe {
+    use super::*;
+
+    /// Bytes of the structure.
+    pub const CQE_BYTES: usize = size_of::<bindings::ib_uverbs_wc>();
+    /// `wr_id`.
+    pub const WR_ID: usize = offset_of!(bindings::ib_uverbs_wc, wr_id);
+    /// `status`.
+    pub const STATUS: usize = offset_of!(bindings::ib_uverbs_wc, status);
+    /// `opcode`.
+    pub const OPCODE: usize = offset_of!(bindings::ib_uverbs_wc, opcode);
+    /// `vendor_err`.
+    pub const VENDOR_ERR: usize = offset_of!(bindings::ib_uverbs_wc, vendor_err);
+    /// `byte_len`.
+    pub const BYTE_LEN: usize = offset_of!(bindings::ib_uverbs_wc, byte_len);
+    /// `ex`.
+    pub const EX: usize = offset_of!(bindings::ib_uverbs_wc, ex);
+    /// `qp_num`.
+    pub const QP_NUM: usize = offset_of!(bindings::ib_uverbs_wc, qp_num);
+    /// `src_qp`.
+    pub const SRC_QP: usize = offset_of!(bindings::ib_uverbs_wc, src_qp);
+    /// `wc_flags`.
+    pub const WC_FLAGS: usize = offset_of!(bindings::ib_uverbs_wc, wc_flags);
+    /// `port_num`.
+    pub const PORT_NUM: usize = offset_of!(bindings::ib_uverbs_wc, port_num);
+}

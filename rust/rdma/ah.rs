@@ -7,13 +7,20 @@ mod resolve;
 
 pub use gids::{Gid, Gids};
 
-use kernel::error::from_err_ptr;
-use kernel::prelude::*;
-use kernel::sync::{aref::ARef, rcu};
-
+use crate::net::{
+    is_link_local,
+    mac_of_gid,
+    NetDevice, //
+};
+use kernel::{
+    error::from_err_ptr,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        rcu, //
+    }, //
+};
 use rdma_bindings as bindings;
-
-use crate::net::{is_link_local, mac_of_gid, NetDevice};
 
 /// The protocol that carries RoCEv2 packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,7 +31,7 @@ pub enum Network {
     Ipv6,
 }
 
-/// The plain part of an address vector: what a query returns, and what a path is made of.
+/// The plain part of an address vector. A query returns it, and a path is made from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AhInfo {
     /// The peer's GID.
@@ -48,7 +55,7 @@ pub struct AhInfo {
 }
 
 impl AhInfo {
-    /// The C structure with the same meaning, without a GID attribute.
+    /// Returns the C structure with the same meaning, without a GID attribute.
     pub(crate) fn to_raw(self) -> bindings::rdma_ah_attr {
         // SAFETY: A zeroed attribute is a valid one.
         let mut raw: bindings::rdma_ah_attr = unsafe { core::mem::zeroed() };
@@ -92,7 +99,8 @@ impl<'a> AhAttr<'a> {
         if !has_grh || !is_roce || raw.grh.sgid_attr.is_null() {
             return Err(EINVAL);
         }
-        // INVARIANT: Checked above; the caller promises the rest.
+        // INVARIANT: The type, the route and the GID attribute were checked. The caller promises
+        // that the core holds the attribute.
         Ok(Self { raw })
     }
 
@@ -101,7 +109,7 @@ impl<'a> AhAttr<'a> {
         unsafe { &*self.raw.grh.sgid_attr }
     }
 
-    /// Its plain part.
+    /// Returns its plain part.
     pub fn info(&self) -> AhInfo {
         let raw = self.raw;
         // SAFETY: All members of these unions are plain bytes, and by the invariants the vector is
@@ -120,13 +128,13 @@ impl<'a> AhAttr<'a> {
         }
     }
 
-    /// Our GID.
+    /// Returns our GID.
     pub fn sgid(&self) -> [u8; 16] {
         // SAFETY: All members of the union are plain bytes.
         unsafe { self.sgid_attr().gid.raw }
     }
 
-    /// The netdev of our GID: that of the device, or one above it, such as a VLAN. Any context.
+    /// Returns the netdev of our GID: that of the device, or one above it, such as a VLAN. Any context.
     ///
     /// # Errors
     ///
@@ -136,21 +144,21 @@ impl<'a> AhAttr<'a> {
         // SAFETY: The attribute is valid, and this is a read side of RCU.
         let netdev = unsafe { bindings::rdma_read_gid_attr_ndev_rcu(self.sgid_attr()) };
         let netdev = from_err_ptr(netdev)?;
-        // SAFETY: It is valid as long as the read side lasts.
+        // SAFETY: The netdev is valid as long as the read side lasts.
         Ok(unsafe { NetDevice::from_raw(netdev) }.hold())
     }
 
-    /// Its plain part, with the next hop's MAC address and the hop limit found out, if the core has
-    /// not done so already; see [`Resolver`](crate::qp::Resolver).
+    /// Returns its plain part, and resolves the next hop's MAC address and the hop limit if the
+    /// core has not done so; see [`Resolver`](crate::qp::Resolver).
     ///
-    /// Between default GIDs the IP stack is not asked, which need not have them: the MAC address is
-    /// part of the GID. Sleeps, for a second if a neighbour does not answer.
+    /// Between default GIDs it does not ask the IP stack, which may lack them: the MAC address is
+    /// part of the GID. It sleeps, for a second if a neighbour does not answer.
     ///
     /// # Errors
     ///
-    /// What the IP stack says when it has no way to the peer, as `ENETUNREACH` or `EHOSTUNREACH`;
-    /// `ETIMEDOUT` when a neighbour does not answer; `ENODEV` when the netdev or our GID is gone;
-    /// `ENOMEM`.
+    /// The error of the IP stack if it has no route to the peer, such as `ENETUNREACH` or
+    /// `EHOSTUNREACH`; `ETIMEDOUT` if a neighbour does not answer; `ENODEV` if the netdev or our
+    /// GID is gone; `ENOMEM`.
     pub fn resolve(&self) -> Result<AhInfo> {
         let mut info = self.info();
         if info.dmac != [0; 6] {
@@ -168,12 +176,12 @@ impl<'a> AhAttr<'a> {
         Ok(info)
     }
 
-    /// The peer's GID.
+    /// Returns the peer's GID.
     pub fn dgid(&self) -> [u8; 16] {
         self.info().dgid
     }
 
-    /// What carries the packets.
+    /// Returns the protocol that carries the packets.
     ///
     /// # Errors
     ///
@@ -188,11 +196,11 @@ impl<'a> AhAttr<'a> {
     }
 }
 
-/// The UDP source port for packets of `flow_label` between two queue pairs.
+/// Returns the UDP source port for packets of `flow_label` between two queue pairs.
 ///
 /// With a flow label of 0 it depends on the queue pairs alone, and is the same both ways.
 #[inline]
-pub fn udp_sport(flow_label: u32, local_qpn: roce::num::Qpn, remote_qpn: roce::num::Qpn) -> u16 {
-    // SAFETY: A pure function.
-    unsafe { bindings::rdma_get_udp_sport(flow_label, local_qpn.get(), remote_qpn.get()) }
+pub fn udp_sport(flow_label: u32, local_qpn: u32, remote_qpn: u32) -> u16 {
+    // SAFETY: The function computes a number from its arguments alone, and takes any.
+    unsafe { bindings::rdma_get_udp_sport(flow_label, local_qpn, remote_qpn) }
 }

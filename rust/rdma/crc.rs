@@ -11,13 +11,15 @@ pub fn crc32_le(crc: u32, bytes: &[u8]) -> u32 {
     unsafe { crc32_le_raw(crc, bytes.as_ptr(), bytes.len()) }
 }
 
-/// [`crc32_le`] over memory that others may change meanwhile; the result is then some number.
+/// Does the same as [`crc32_le`], over memory that others may change meanwhile. The result is then
+/// an arbitrary number.
 ///
 /// # Safety
 ///
 /// `ptr` must be valid for reads of `len` bytes.
 #[inline]
 pub(crate) unsafe fn crc32_le_raw(crc: u32, ptr: *const u8, len: usize) -> u32 {
-    // SAFETY: By the safety requirements; the C side copes with changing memory.
+    // SAFETY: By the safety requirements the memory is valid. The C function takes any bytes, and a
+    // concurrent change affects only its result.
     unsafe { rdma_bindings::crc32_le(crc, ptr.cast(), len) }
 }

@@ -2,38 +2,38 @@
 
 //! RDMA devices.
 //!
-//! A device is [made](crate::link::NewDevice), registered, and unregistered: by its driver, by a user
-//! (`rdma link delete`), by another driver of the same id that is unloaded, or when this module is
-//! unloaded. The types say which of its lives it is in:
+//! A device is [made](crate::link::NewDevice), registered, and unregistered: by its driver, by a
+//! user (`rdma link delete`), by another driver of the same id that is unloaded, or when this
+//! module is unloaded. The types tell its state:
 //!
 //! - [`NewDevice`](crate::link::NewDevice): not registered yet, nobody else knows it;
 //! - [`Registered`]: a hold on a registered device, which cannot be unregistered meanwhile;
-//! - [`DeviceRef`]: a reference that keeps no more than the name of a device: it may be upgraded to
-//!   a [`Registered`] as long as the device is registered.
+//! - [`DeviceRef`]: a reference that keeps the memory of a device, but not its registration. It may
+//!   be upgraded to a [`Registered`] as long as the device is registered.
 //!
-//! `&Device<T>` is what verbs and [`Registered`] give access to. The driver's data, `T::Device`,
-//! are dropped once the device is unregistered and no verb runs any more.
+//! Verbs and [`Registered`] give access to a `&Device<T>`. The driver's data, `T::Device`, are
+//! dropped once the device is unregistered and no verb runs any more.
 
 pub mod attr;
 
-use core::marker::PhantomData;
-use core::ops::Deref;
-use core::ptr::NonNull;
-
+use crate::{
+    driver::Driver,
+    module::Hold, //
+};
+use core::{
+    marker::PhantomData,
+    ops::Deref,
+    ptr::NonNull, //
+};
 use kernel::types::Opaque;
-
 use rdma_bindings as bindings;
-use roce::num::Lkey;
-
-use crate::driver::Driver;
-use crate::module::Hold;
 
 /// An RDMA device with the driver's data.
 ///
 /// # Invariants
 ///
-/// `ib` is a device of the core's that was set up by `NewDevice::new` for `T`, whose memory is
-/// alive. `data` is initialised as long as there is a reference to the whole.
+/// `ib` is a device of the core that `NewDevice::new` set up for `T`. Its memory is alive. `data`
+/// is initialised as long as there is a reference to the whole.
 #[repr(C)]
 pub struct Device<T: Driver> {
     ib: Opaque<bindings::ib_device>,
@@ -44,11 +44,12 @@ pub struct Device<T: Driver> {
 
 // SAFETY: The core's device may be used by any thread, and the driver's data are `Send` and `Sync`.
 unsafe impl<T: Driver> Send for Device<T> {}
-// SAFETY: As above.
+// SAFETY: Shared access reaches fields that the core lets any thread read, and `T::Device`, which
+// is `Sync`.
 unsafe impl<T: Driver> Sync for Device<T> {}
 
 impl<T: Driver> Device<T> {
-    /// Bytes of the whole.
+    /// Bytes of the structure.
     pub(crate) const SIZE: usize = {
         // The core allocates by `kzalloc`, which aligns no better.
         assert!(core::mem::align_of::<Self>() <= bindings::ARCH_KMALLOC_MINALIGN);
@@ -71,14 +72,15 @@ impl<T: Driver> Device<T> {
         }
     }
 
-    /// Drops what `create` has put there. May sleep.
+    /// Drops the fields that `create` wrote. May sleep.
     ///
     /// # Safety
     ///
     /// `ib` must have been passed to `create`, and there may be no reference to it.
     pub(crate) unsafe fn destroy(ib: NonNull<bindings::ib_device>) {
         let device = ib.cast::<Self>().as_ptr();
-        // SAFETY: Both are there, and nobody uses them any more. The hold goes last.
+        // SAFETY: `create` wrote both fields, and by the safety requirements there is no reference
+        // to them. The hold is dropped last.
         unsafe {
             core::ptr::drop_in_place(&raw mut (*device).data);
             core::ptr::drop_in_place(&raw mut (*device).hold);
@@ -87,52 +89,52 @@ impl<T: Driver> Device<T> {
 
     /// # Safety
     ///
-    /// `ib` must be a device that was made by `NewDevice::new` for `T`, whose data are not
-    /// dropped for `'a`: one that a verb is called with, or that is held registered.
+    /// `NewDevice::new` must have made `ib` for `T`, and its data must not be dropped for `'a`.
+    /// That holds for the device of a verb, and for one that is held registered.
     #[inline]
     pub(crate) unsafe fn from_raw<'a>(ib: *mut bindings::ib_device) -> &'a Self {
         // SAFETY: The device is the first field of a `Device<T>`, as the caller promises.
         unsafe { &*ib.cast() }
     }
 
-    /// The core's device.
+    /// Returns the core's device.
     #[inline]
     pub(crate) fn as_raw(&self) -> *mut bindings::ib_device {
         self.ib.get()
     }
 
-    /// The driver's data.
+    /// Returns the driver's data.
     #[inline]
     pub fn data(&self) -> &T::Device {
         &self.data
     }
 
-    /// A number that no other registered device of the system has.
+    /// Returns a number that no other registered device of the system has.
     pub fn index(&self) -> u32 {
         // SAFETY: By the invariants the device is valid; the index is set before it is registered.
         unsafe { (*self.as_raw()).index }
     }
 
-    /// Its node GUID, in network order.
+    /// Returns its node GUID, in network order.
     pub fn node_guid(&self) -> [u8; 8] {
         // SAFETY: By the invariants the device is valid, and its GUID doesn't change.
         unsafe { (*self.as_raw()).node_guid }.to_ne_bytes()
     }
 
-    /// The key by which work requests of the kernel name its own memory.
-    pub fn local_dma_lkey(&self) -> Option<Lkey> {
+    /// Returns the key by which work requests of the kernel name its own memory.
+    pub fn local_dma_lkey(&self) -> Option<u32> {
         // SAFETY: By the invariants the device is valid, and the key doesn't change.
         let raw = unsafe { (*self.as_raw()).local_dma_lkey };
-        (raw != 0).then_some(Lkey(raw))
+        (raw != 0).then_some(raw)
     }
 
-    /// How many completion vectors it has, at least one.
+    /// Returns how many completion vectors it has, at least one.
     pub fn comp_vectors(&self) -> u32 {
         // SAFETY: By the invariants the device is valid, and the number doesn't change.
         u32::try_from(unsafe { (*self.as_raw()).num_comp_vectors }).unwrap_or(1)
     }
 
-    /// Tells everyone that `port` became active, or that it failed. Any context.
+    /// Reports to all users that `port` became active, failed, or changed its speed. Any context.
     pub fn dispatch_port_event(&self, port: u32, event: PortEvent) {
         // SAFETY: A zeroed event is a valid one.
         let mut raw: bindings::ib_event = unsafe { core::mem::zeroed() };
@@ -148,9 +150,9 @@ impl<T: Driver> Device<T> {
         unsafe { bindings::ib_dispatch_event(&raw const raw) };
     }
 
-    /// A reference that outlives the caller's.
+    /// Returns a reference that outlives the caller's.
     pub fn to_ref(&self) -> DeviceRef<T> {
-        // INVARIANT: `from_memory` has its own reference to the memory of a device of `T`.
+        // INVARIANT: `memory` owns a reference to the memory of a device of `T`.
         DeviceRef {
             memory: DeviceMemory::of(self),
             _operations: PhantomData,
@@ -167,7 +169,7 @@ impl<T: Driver> Deref for Device<T> {
     }
 }
 
-/// What happened to a port.
+/// An event of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PortEvent {
     /// It carries packets now.
@@ -178,7 +180,7 @@ pub enum PortEvent {
     SpeedChange,
 }
 
-/// A reference to the memory of a device, of whatever driver.
+/// A reference to the memory of a device of any driver.
 ///
 /// # Invariants
 ///
@@ -187,7 +189,7 @@ pub(crate) struct DeviceMemory(NonNull<bindings::ib_device>);
 
 // SAFETY: References may be dropped by any thread.
 unsafe impl Send for DeviceMemory {}
-// SAFETY: As above.
+// SAFETY: Shared access only counts references, which any number of threads may do at a time.
 unsafe impl Sync for DeviceMemory {}
 
 impl DeviceMemory {
@@ -211,7 +213,7 @@ impl DeviceMemory {
         self.0.as_ptr()
     }
 
-    /// Holds it registered, if it still is.
+    /// Holds the device registered, if it still is. Returns true if so.
     pub(crate) fn try_get(&self) -> bool {
         // SAFETY: By the invariants the memory is alive.
         unsafe { bindings::ib_device_try_get(self.0.as_ptr()) }
@@ -221,7 +223,7 @@ impl DeviceMemory {
     ///
     /// `ib` must be a valid device.
     unsafe fn device(ib: NonNull<bindings::ib_device>) -> *mut bindings::device {
-        // SAFETY: The caller passes a valid device, whose address only is taken.
+        // SAFETY: The caller passes a valid device. Only the address of a field is taken.
         unsafe { &raw mut (*ib.as_ptr()).__bindgen_anon_1 }.cast()
     }
 }
@@ -271,7 +273,7 @@ impl<T: Driver> DeviceRef<T> {
         }
     }
 
-    /// Whether it is that device.
+    /// Returns true if it is that device.
     pub fn is(&self, device: &Device<T>) -> bool {
         self.memory.as_ptr() == device.as_raw()
     }
@@ -282,14 +284,13 @@ impl<T: Driver> DeviceRef<T> {
         self.memory.try_get().then(|| Registered(self.clone()))
     }
 
-    /// Unregisters the device, or waits until who does so already has done so.
+    /// Unregisters the device, or waits until a concurrent call has done so.
     ///
-    /// Nothing happens if it is not registered any more. May sleep, and waits until no
-    /// [`Registered`] of it is left and no verb runs: not to be called from a verb, with a
-    /// [`Registered`] of it in hand, or under RTNL.
+    /// Does nothing if it is not registered. May sleep, and waits until no [`Registered`] of it is left
+    /// and no verb runs. It must not be called from a verb, while holding a [`Registered`] of it, or
+    /// under the RTNL.
     pub fn unregister(&self) {
-        // SAFETY: The memory is alive. That others may do the same is what the function is made
-        // for.
+        // SAFETY: The memory is alive. Several threads may call the function at a time.
         unsafe { bindings::ib_unregister_device(self.memory.as_ptr()) };
     }
 }
@@ -302,8 +303,8 @@ impl<T: Driver> DeviceRef<T> {
 pub struct Registered<T: Driver>(DeviceRef<T>);
 
 impl<T: Driver> Registered<T> {
-    /// Unregisters the device soon, from a work item of the core's. Any context that may not sleep,
-    /// too; under RTNL, too. This hold must be dropped before that can come to an end.
+    /// Queues a work item of the core that unregisters the device. Any context, also under RTNL.
+    /// The unregistration cannot end before this hold is dropped.
     pub fn unregister_queued(&self) {
         // SAFETY: By the invariants the device is registered.
         unsafe { bindings::ib_unregister_device_queued(self.as_raw()) };
@@ -316,7 +317,7 @@ impl<T: Driver> Registered<T> {
         device.unregister();
     }
 
-    /// A reference without the hold.
+    /// Returns a reference without the hold.
     pub fn device_ref(&self) -> &DeviceRef<T> {
         &self.0
     }
@@ -338,14 +339,14 @@ impl<T: Driver> Drop for Registered<T> {
     }
 }
 
-/// What a device is known by.
+/// The identity of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeAttr {
     /// Node GUID, in network order. Should be the same whenever the device is made again.
     pub node_guid: [u8; 8],
     /// Completion vectors, at least one.
     pub comp_vectors: u32,
-    /// The key, not 0, by which work requests of the kernel name its own memory: their addresses are
-    /// kernel addresses, as the device has no other device behind it which would map them.
-    pub local_dma_lkey: Lkey,
+    /// The key, not 0, by which work requests of the kernel name its own memory. Their addresses
+    /// are kernel addresses, because no other device is behind this one to map them.
+    pub local_dma_lkey: u32,
 }

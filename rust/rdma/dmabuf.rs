@@ -2,19 +2,23 @@
 
 //! Memory of another device driver, shared as a dma-buf.
 //!
-//! There is no device here that does DMA, so nothing is attached to the buffer: it is mapped into
-//! the kernel, as an exporter of ordinary memory allows, and copied from and to by a CPU.
+//! There is no device here that does DMA, so nothing is attached to the buffer. It is mapped into
+//! the kernel, as an exporter of ordinary memory allows, and a CPU copies from and to it.
 
+use crate::{
+    errno::EOPNOTSUPP,
+    memory::Pages, //
+};
 use core::ptr::NonNull;
-
-use kernel::error::{from_err_ptr, to_result};
-use kernel::ffi::c_int;
-use kernel::prelude::*;
-
+use kernel::{
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
+    ffi::c_int,
+    prelude::*, //
+};
 use rdma_bindings as bindings;
-
-use crate::errno::EOPNOTSUPP;
-use crate::memory::Pages;
 
 /// A part of a dma-buf, mapped.
 ///
@@ -34,7 +38,7 @@ pub struct DmaBuf {
 // SAFETY: The mapping may be used and given back by any thread; its memory is reached by copies
 // alone.
 unsafe impl Send for DmaBuf {}
-// SAFETY: As above.
+// SAFETY: Shared access copies bytes of the mapping, which may happen on any number of threads.
 unsafe impl Sync for DmaBuf {}
 
 /// A reference to a dma-buf.
@@ -53,9 +57,9 @@ impl DmaBuf {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if they are not all in it, `EBADF` if that is no file, `EOPNOTSUPP` if the exporter
-    /// does not map it for the kernel, as what it has is no ordinary memory or moves; its own
-    /// errors.
+    /// `EINVAL` if the bytes are not all in the buffer; `EBADF` if `fd` is no file; `EOPNOTSUPP` if
+    /// the exporter does not map the buffer for the kernel, because its memory is not ordinary or
+    /// may move; the errors of the exporter.
     pub fn map(fd: i32, offset: u64, len: u64, writable: bool) -> Result<Self> {
         // SAFETY: Any number may be passed.
         let buffer = from_err_ptr(unsafe { bindings::dma_buf_get(fd) })?;
@@ -69,8 +73,13 @@ impl DmaBuf {
         if len == 0 || end > size {
             return Err(EINVAL);
         }
-        // SAFETY: As above. What moves would have to be pinned, for which a device is needed.
-        if unsafe { bindings::dma_buf_moves(raw) || !bindings::dma_buf_has_vmap(raw) } {
+        // SAFETY: The reference keeps the buffer, and its exporter keeps the operations. Memory
+        // that moves would have to be pinned, which needs a device.
+        let can_be_mapped = unsafe {
+            let ops = (*raw).ops;
+            (*ops).pin.is_none() && (*ops).vmap.is_some()
+        };
+        if !can_be_mapped {
             return Err(EOPNOTSUPP);
         }
         // SAFETY: Zeroes are an empty mapping.
@@ -78,17 +87,22 @@ impl DmaBuf {
         // SAFETY: The buffer is valid.
         to_result(unsafe { bindings::dma_buf_vmap_unlocked(raw, &mut map) })?;
         let mapping = Mapping(raw, map);
-        // SAFETY: The mapping is that of the call.
-        let first = unsafe { bindings::iosys_map_memory(&mapping.1) };
+        if mapping.1.is_iomem {
+            return Err(EOPNOTSUPP);
+        }
+        // SAFETY: The mapping is not I/O memory, so this field of the union is set.
+        let first = unsafe { mapping.1.__bindgen_anon_1.vaddr };
         let first = NonNull::new(first.cast::<u8>()).ok_or(EOPNOTSUPP)?;
         // SAFETY: The buffer is valid.
         to_result(unsafe { bindings::dma_buf_begin_cpu_access(raw, DIRECTION) })?;
         core::mem::forget(mapping);
-        // INVARIANT: As set up. The mapping has `size` bytes.
+        // INVARIANT: The buffer is mapped as `map` says, into ordinary memory, and the CPU may
+        // access it. The mapping has `size` bytes.
         Ok(Self {
             buffer,
             map,
-            // SAFETY: So this is within it.
+            // SAFETY: The mapping has `size` bytes, and `offset` is less, so the address is within
+            // it.
             first: unsafe { first.add(offset) },
             len,
             writable,
@@ -113,12 +127,12 @@ struct Mapping(*mut bindings::dma_buf, bindings::iosys_map);
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: The buffer is valid, and mapped so.
+        // SAFETY: The buffer is valid, and mapped as the second field says.
         unsafe { bindings::dma_buf_vunmap_unlocked(self.0, &mut self.1) };
     }
 }
 
-// SAFETY: By the invariants the whole is one piece, mapped as long as it is there.
+// SAFETY: By the invariants the memory is one piece, which is mapped as long as the value exists.
 unsafe impl Pages for DmaBuf {
     #[inline]
     fn read_chunks(
@@ -155,7 +169,8 @@ unsafe impl Pages for DmaBuf {
 impl Drop for DmaBuf {
     fn drop(&mut self) {
         let raw = self.buffer.0.as_ptr();
-        // SAFETY: By the invariants. Nothing can be done if it fails.
+        // SAFETY: By the invariants the buffer is valid, and the CPU may access it. A failure has
+        // no remedy.
         let _: c_int = unsafe { bindings::dma_buf_end_cpu_access(raw, DIRECTION) };
         drop(Mapping(raw, self.map));
     }

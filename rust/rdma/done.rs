@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Something that happens once, and that processes wait for.
+//! An event that happens once, and for which processes wait.
 
-use kernel::bindings;
-use kernel::prelude::*;
-use kernel::types::Opaque;
+use kernel::{
+    bindings,
+    prelude::*,
+    types::Opaque, //
+};
 
-/// Something that happens once.
+/// An event that happens once.
 ///
-/// The `kernel` crate's `Completion` waits for ever, whatever happens to the process. This one can be
-/// waited for until the process is killed.
+/// The `kernel` crate's `Completion` waits even if the process is killed. The wait for this one
+/// ends then.
 #[pin_data]
 pub struct Done {
     #[pin]
@@ -33,7 +35,7 @@ pub enum Waited {
 }
 
 impl Done {
-    /// Something that has not happened.
+    /// Creates an event that has not happened.
     pub fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             inner <- Opaque::ffi_init(|inner| {
@@ -43,7 +45,7 @@ impl Done {
         })
     }
 
-    /// It has happened. Any context.
+    /// Sets the event. Any context.
     pub fn set(&self) {
         // SAFETY: It was initialised.
         unsafe { bindings::complete_all(self.inner.get()) };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a driver has behind each object.
+//! The values of a driver that follow the objects of the core.
 
 /// The types of a driver's values.
 ///
-/// Each object of the core is followed by such a value, and is generic over this. Values are moved when
-/// they are created, so what has to stay in place goes into an [`Arc`](kernel::sync::Arc). They are dropped
-/// when the object is destroyed, where they may sleep.
+/// Each object of the core is followed by such a value, and is generic over this. Values move when
+/// they are created, so data that must stay in place belongs in an [`Arc`](kernel::sync::Arc). They
+/// are dropped when the object is destroyed, and may sleep then.
 pub trait Driver: Sized + 'static {
     /// Of a device.
     type Device: Send + Sync;

@@ -2,30 +2,41 @@
 
 //! Links: devices that a user makes and deletes by `rdma link`.
 //!
-//! One driver registers a link type for as long as its module is loaded.
+//! One driver registers a link type for as long as its module is loaded, and may stand in for another
+//! driver's.
 
 mod new_device;
+mod stand_in;
 
 pub use new_device::NewDevice;
+pub use stand_in::StandIn;
 
+use crate::{
+    device::{
+        Device,
+        DeviceRef,
+        Registered, //
+    },
+    net::NetDevice,
+    ops::Operations,
+    registry::Registry,
+    sync::GlobalGuard, //
+};
 use core::marker::PhantomData;
-
-use kernel::ffi::{c_char, c_int};
-use kernel::prelude::*;
-use kernel::sync::Arc;
-
+use kernel::{
+    ffi::{
+        c_char,
+        c_int, //
+    },
+    prelude::*,
+    sync::Arc, //
+};
 use rdma_bindings as bindings;
-
-use crate::device::{Device, DeviceRef, Registered};
-use crate::net::NetDevice;
-use crate::ops::Operations;
-use crate::registry::Registry;
-use crate::sync::GlobalGuard;
 
 /// The name that a user gives to a device.
 ///
-/// Its methods are compiled here and not where they are called: the arithmetic of C strings may
-/// panic for all that the compiler knows, which a driver may want to be free of.
+/// Its methods are compiled here, not in the caller. The compiler cannot rule out a panic in the
+/// arithmetic of C strings, and a driver may need code without panics.
 #[derive(Clone, Copy)]
 pub struct LinkName<'a>(&'a CStr);
 
@@ -35,11 +46,11 @@ impl<'a> LinkName<'a> {
     /// `name` must be a string that is valid for `'a`.
     #[inline(never)]
     unsafe fn from_raw(name: *const c_char) -> Self {
-        // SAFETY: By the safety requirements.
+        // SAFETY: By the safety requirements the string is valid for `'a`.
         Self(unsafe { CStr::from_char_ptr(name) })
     }
 
-    /// Its bytes, without the 0 at the end.
+    /// Returns its bytes, without the 0 at the end.
     #[inline(never)]
     pub fn as_bytes(&self) -> &'a [u8] {
         self.0.to_bytes()
@@ -56,11 +67,11 @@ pub trait Link: Operations {
     /// `rdma-link-<type>`.
     const TYPE: &'static CStr;
 
-    /// A user asks for a device of that name over `netdev`. May sleep; RTNL is not held, so the
-    /// netdev may be on its way out.
+    /// Creates a device of that name over `netdev`, on the request of a user. May sleep. RTNL is
+    /// not held, so the netdev may be in removal.
     fn newlink(name: LinkName<'_>, netdev: &NetDevice) -> Result;
 
-    /// A user deletes `device`, which is unregistered next. May sleep.
+    /// Notes that a user deletes `device`, which is unregistered next. May sleep.
     fn dellink(device: &Device<Self>) {
         let _ = device;
     }
@@ -87,8 +98,8 @@ pub fn for_each_device<T: Operations>(mut f: impl FnMut(&Registered<T>)) {
 
 /// The registration of a driver's link type.
 ///
-/// Dropping it refuses further links, unregisters all devices of the driver, whoever uses them, and
-/// waits until that is done: it may sleep, and RTNL must not be held.
+/// Dropping it refuses further links, unregisters all devices of the driver, even if they are in use,
+/// and waits until that is done. It may sleep, and the RTNL must not be held.
 pub struct LinkRegistration<T: Link> {
     registry: Arc<Registry>,
     _global: GlobalGuard<Registry>,
@@ -128,7 +139,7 @@ impl<T: Link> Drop for LinkRegistration<T> {
 
 /// # Safety
 ///
-/// To be called by the core alone, with a name and a netdev that it holds.
+/// Only the core may call it, with a name and a netdev that it holds.
 unsafe extern "C" fn newlink_callback<T: Link>(
     name: *const c_char,
     netdev: *mut bindings::net_device,
@@ -145,7 +156,7 @@ unsafe extern "C" fn newlink_callback<T: Link>(
 
 /// # Safety
 ///
-/// To be called by the core alone, with a registered device whose link type is this driver's.
+/// Only the core may call it, with a registered device whose link type is this driver's.
 unsafe extern "C" fn dellink_callback<T: Link>(ib: *mut bindings::ib_device) -> c_int {
     // SAFETY: The core holds the device registered, and it is one of `T`, as `NewDevice::new` gives
     // the link type to no others.

@@ -1,28 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What all kinds of memory can do that is copied from and to.
-
-use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Full, Release};
-
-use rdma_bindings as bindings;
+//! The operations of all kinds of memory that are copied from and to.
 
 use crate::pmem;
+use kernel::{
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Full,
+        Release, //
+    }, //
+};
+use rdma_bindings as bindings;
 
 /// Memory that is copied from and to in any context, piece by piece.
 ///
-/// Whoever owns it may change the bytes at any time. Nothing forms a reference to them; they are
-/// copied, and what has to be consistent (a checksum, a header) is computed from a copy.
+/// Its owner may change the bytes at any time. Nothing forms a reference to them. They are copied, and
+/// consistent data (a checksum, a header) is computed from a copy.
 ///
 /// # Safety
 ///
-/// The pieces that both methods hand out must be valid for reads, or for reads and writes, as long as
-/// the call that they are handed to lasts, and make up the bytes that were asked for, in order. A
-/// word at a multiple of its size must not be cut by them.
+/// Both methods pass pieces to `f`, which must be valid for reads, or for reads and writes, during
+/// that call. In order, the pieces must make up the requested bytes. A word at a multiple of its
+/// size must lie within one piece.
 pub unsafe trait Pages {
     /// Calls `f` with each contiguous piece of the `len` bytes at `at`, in order: its kernel
-    /// address and its length, at least 1. The pieces may be read during the call, by means that
-    /// stand their changing meanwhile.
+    /// address and its length, at least 1. The pieces may be read during the call, by code that
+    /// tolerates concurrent changes.
     ///
     /// # Errors
     ///
@@ -31,7 +35,7 @@ pub unsafe trait Pages {
     fn read_chunks(&self, at: u64, len: usize, f: impl FnMut(*const u8, usize) -> Result)
         -> Result;
 
-    /// As [`read_chunks`](Self::read_chunks), for pieces that may be written to.
+    /// Does the same as [`read_chunks`](Self::read_chunks), for pieces that may be written to.
     ///
     /// # Errors
     ///
@@ -48,9 +52,9 @@ pub unsafe trait Pages {
         let mut to_ptr = to.as_mut_ptr();
         self.read_chunks(at, to.len(), |from, len| {
             // SAFETY: `from` is valid for `len` bytes, of which all chunks together are as many as
-            // `to` has. The process may change them meanwhile, which the copy stands.
+            // `to` has. The process may change them meanwhile, which the copy tolerates.
             unsafe {
-                bindings::copy_shared(to_ptr.cast(), from.cast(), len);
+                bindings::memcpy(to_ptr.cast(), from.cast(), len);
                 to_ptr = to_ptr.add(len);
             }
             Ok(())
@@ -67,9 +71,9 @@ pub unsafe trait Pages {
         let mut from_ptr = from.as_ptr();
         self.write_chunks(at, from.len(), |to, len| {
             // SAFETY: `to` is valid for `len` bytes, of which all chunks together are as many as
-            // `from` has. The process may change them meanwhile, which the copy stands.
+            // `from` has. The process may change them meanwhile, which the copy tolerates.
             unsafe {
-                bindings::copy_shared(to.cast(), from_ptr.cast(), len);
+                bindings::memcpy(to.cast(), from_ptr.cast(), len);
                 from_ptr = from_ptr.add(len);
             }
             Ok(())
@@ -93,8 +97,8 @@ pub unsafe trait Pages {
         written
     }
 
-    /// Adds `add` to the eight bytes at `at`, in one step for all CPUs and processes; wraps. Returns
-    /// what they were. Any context.
+    /// Adds `add` to the eight bytes at `at`, in one step for all CPUs and processes; wraps.
+    /// Returns their previous value. Any context.
     ///
     /// # Errors
     ///
@@ -104,7 +108,7 @@ pub unsafe trait Pages {
     }
 
     /// Stores `new` in the eight bytes at `at` if they are `old`, in one step for all CPUs and
-    /// processes. Returns what they were. Any context.
+    /// processes. Returns their previous value. Any context.
     ///
     /// # Errors
     ///
@@ -138,14 +142,14 @@ fn with_word<R>(
     let mut result = None;
     pages.write_chunks(at, WORD, |address, len| {
         let word = address.cast::<u64>();
-        // A word at a multiple of its size is within a block.
+        // A word at a multiple of its size is within one piece.
         if len != WORD || !word.is_aligned() {
             return Err(EINVAL);
         }
-        // SAFETY: The eight bytes are valid for reads and writes during the call, as the
-        // pages are, and aligned. All bit patterns are good ones. Whoever else changes
-        // them, a process by its CPU or a copy of ours, is no data race to an atomic, which
-        // makes no assumption about what it finds.
+        // SAFETY: The eight bytes are valid for reads and writes during the call, as the pages are,
+        // and aligned. All bit patterns are valid. A process may change them by its CPU, and so may
+        // a copy of this driver. That is no data race with an atomic, which assumes nothing about
+        // the value that it finds.
         let word = unsafe { Atomic::from_ptr(word) };
         result = f.take().map(|f| f(word));
         Ok(())

@@ -2,30 +2,40 @@
 
 //! Mapping the rings of an object into its process.
 //!
-//! Each ring gets an offset in the file of the process's context, which the process is told
-//! ([`Mminfo`]) and passes to `mmap`. The object owns the offset: it is taken back when the object
-//! is destroyed. What was mapped before stays mapped, as mapped pages are held by the mapping.
+//! Each ring gets an offset in the file of the process's context. The process learns it from
+//! [`Mminfo`] and passes it to `mmap`. The object owns the offset, which is removed when the object
+//! is destroyed. Existing mappings stay, as they hold their pages.
 //!
-//! A mapping keeps the file that it is of. The memory map of a process that was killed stays as long as
-//! somebody uses it, such as a fault for on-demand memory that does not come. Its rings would keep the
-//! file of the context, and so all objects of the process. So they refer to another one: [`RingFile`].
+//! A mapping keeps the file that it is of. The memory map of a process that was killed stays as
+//! long as it is used, for example by a fault for on-demand memory that does not end. Its rings
+//! would keep the file of the context, and so all objects of the process. So rings refer to another
+//! file: [`RingFile`].
 
+use crate::{
+    device::Device,
+    driver::Driver,
+    ring::SharedMemory, //
+};
 use core::ptr::NonNull;
-
-use kernel::error::{from_err_ptr, to_result};
-use kernel::page::PAGE_SHIFT;
-use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Full};
-use kernel::sync::Arc;
-use kernel::types::Opaque;
-
+use kernel::{
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
+    page::PAGE_SHIFT,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Full, //
+        },
+        Arc, //
+    },
+    types::Opaque, //
+};
 use rdma_bindings as bindings;
 
-use crate::device::Device;
-use crate::driver::Driver;
-use crate::ring::SharedMemory;
-
-/// What a process passes to `mmap` to get a ring: `struct mminfo`.
+/// The parameters of `mmap` for a ring: `struct mminfo`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mminfo {
     /// Offset in the context's file, in bytes.
@@ -52,9 +62,9 @@ impl Mminfo {
 
 /// The file that mappings of rings refer to, in place of the context's own.
 ///
-/// It is an empty file of shared memory: one of the kernel's, so that it keeps no module. Each context
-/// has its own: whatever a process can do to a file by what it has mapped of it, such as to punch a hole,
-/// is done to its own mappings.
+/// It is an empty file of shared memory: one of the kernel's, so that it keeps no module. Each
+/// context has its own. A process may change the file by its mappings, for example punch a hole,
+/// and then affects only its own mappings.
 ///
 /// # Invariants
 ///
@@ -63,24 +73,28 @@ pub(crate) struct RingFile(NonNull<bindings::file>);
 
 // SAFETY: Files may be used and released by any thread.
 unsafe impl Send for RingFile {}
-// SAFETY: As above.
+// SAFETY: Shared access passes the file to functions that any number of threads may call at a time.
 unsafe impl Sync for RingFile {}
 
 impl RingFile {
-    /// A file of the name of `device`. May sleep.
+    /// Creates a file with the name of `device`. May sleep.
     ///
     /// # Errors
     ///
     /// `ENOMEM`, `ENFILE`.
     pub(crate) fn new<T: Driver>(device: &Device<T>) -> Result<Self> {
-        // SAFETY: The device is valid.
-        let file = unsafe { bindings::empty_shmem_file(device.as_raw()) };
+        // SAFETY: The device is valid, and so is its name, which the file copies.
+        let file = unsafe {
+            let device: *const bindings::device =
+                (&raw const (*device.as_raw()).__bindgen_anon_1).cast();
+            bindings::shmem_kernel_file_setup(bindings::dev_name(device), 0)
+        };
         // INVARIANT: The reference is ours.
         Ok(Self(NonNull::new(from_err_ptr(file)?).ok_or(ENOMEM)?))
     }
 
-    /// Has `vma` refer to it, and be operated on as one of its own: the operations that the core has set
-    /// are a module's, which the file that `vma` was of kept.
+    /// Makes `vma` a mapping of this file, with the operations of this file. The operations that
+    /// the core set belong to a module, which the previous file of `vma` kept.
     ///
     /// # Errors
     ///
@@ -90,14 +104,18 @@ impl RingFile {
     ///
     /// To be called in an `mmap` callback for `vma`.
     unsafe fn take_over(&self, vma: *mut bindings::vm_area_struct) -> Result {
-        // SAFETY: By the safety requirements and the type invariants.
-        to_result(unsafe { bindings::vma_move_to_file(vma, self.0.as_ptr()) })
+        // SAFETY: By the safety requirements the area is being set up, and by the type invariants
+        // the file is valid. The area gets the operations of its new file, too.
+        to_result(unsafe {
+            bindings::vma_set_file(vma, self.0.as_ptr());
+            bindings::vfs_mmap(self.0.as_ptr(), vma)
+        })
     }
 }
 
 impl Drop for RingFile {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants.
+        // SAFETY: By the type invariants there is a reference to give back.
         unsafe { bindings::fput(self.0.as_ptr()) };
     }
 }
@@ -107,11 +125,11 @@ impl Drop for RingFile {
 struct Entry {
     core: Opaque<bindings::rdma_user_mmap_entry>,
     memory: Arc<SharedMemory>,
-    /// It was mapped: an offset is good for one mapping.
+    /// True if it was mapped. An offset serves one mapping.
     is_mapped: Atomic<bool>,
 }
 
-/// The right of a process to map a ring; dropping it takes the right back.
+/// The right of a process to map a ring. Dropping it revokes the right.
 ///
 /// # Invariants
 ///
@@ -153,7 +171,7 @@ impl Mapping {
         })
     }
 
-    /// What the process needs to map it.
+    /// Returns the parameters of `mmap` for the process.
     pub(crate) fn info(&self) -> Mminfo {
         // SAFETY: By the invariants the entry is alive; its offset was set when it was inserted and
         // doesn't change.
@@ -193,7 +211,7 @@ pub(crate) struct MappingSlot(Atomic<*mut Entry>);
 
 // SAFETY: The slot only passes mappings, which are `Send`, from thread to thread.
 unsafe impl Send for MappingSlot {}
-// SAFETY: As above.
+// SAFETY: Shared access exchanges the pointer in one step, so each mapping has one owner at a time.
 unsafe impl Sync for MappingSlot {}
 
 impl MappingSlot {
@@ -204,10 +222,11 @@ impl MappingSlot {
         ))
     }
 
-    /// Puts `mapping` here and returns what was here before.
+    /// Stores `mapping`, and returns the previous one.
     pub(crate) fn replace(&self, mapping: Option<Mapping>) -> Option<Mapping> {
         let new = mapping.map_or(core::ptr::null_mut(), Mapping::into_raw);
-        // INVARIANT: What comes out was ours, and is the returned mapping's from here on.
+        // INVARIANT: The previous pointer was ours, and belongs to the returned mapping from here
+        // on.
         NonNull::new(self.0.xchg(new, Full)).map(|entry| Mapping { entry })
     }
 }
@@ -227,8 +246,8 @@ impl Drop for MappingSlot {
 ///
 /// # Safety
 ///
-/// To be called in the `mmap` callback for `vma`, of `ucontext`, all of whose entries are of this
-/// crate.
+/// To be called in the `mmap` callback for `vma`, of `ucontext`. All entries of `ucontext` must be
+/// of this crate.
 pub(crate) unsafe fn map_ring(
     ucontext: *mut bindings::ib_ucontext,
     vma: *mut bindings::vm_area_struct,
@@ -259,11 +278,11 @@ pub(crate) unsafe fn map_ring(
     result
 }
 
-/// `ib_device_ops.mmap_free`: nobody has the entry any more. May sleep.
+/// Frees an entry that nobody refers to any more: `ib_device_ops.mmap_free`. May sleep.
 ///
 /// # Safety
 ///
-/// To be called by the core alone, once, with an entry of a device of this crate.
+/// Only the core may call it, once, with an entry of a device of this crate.
 pub(crate) unsafe extern "C" fn mmap_free_callback(core: *mut bindings::rdma_user_mmap_entry) {
     // SAFETY: The entry was leaked by `Mapping::new`, and the core is done with it.
     drop(unsafe { KBox::from_raw(core.cast::<Entry>()) });

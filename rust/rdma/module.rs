@@ -1,29 +1,45 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The life of the module's code.
+//! The lifetime of the module's code.
 //!
-//! The kernel calls this module by function pointers: a socket's receive hook, the destructor of a
-//! frame that lies in a queue of some device, a timer. Each must be gone before the module's text
-//! is. Dropping the object that stands behind one is the rule, but a frame is out of our hands
-//! until the last owner below frees it, and an object may be leaked.
+//! The kernel calls this module by function pointers, such as a socket's receive hook, a timer, or
+//! the destructor of a frame in a queue of some device. Each must be gone before the module's text
+//! is freed. Usually the drop of its object removes it. But a frame is out of our control until its
+//! last owner below frees it, and an object may be leaked.
 //!
-//! So everything that can be called from outside owns a [`Hold`], and the module's data ends with
-//! an [`Unload`], whose drop waits until no hold is left. Leaking such an object makes `rmmod` wait
-//! for ever, with a message; it never lets the kernel call freed code.
+//! So every object that the kernel can call owns a [`Hold`]. The module's data ends with an
+//! [`Unload`]. Its drop waits until no hold is left. Leaking such an object makes `rmmod` wait for
+//! ever, with a message; it never lets the kernel call freed code.
 //!
-//! A hold is for what ends when its object is taken down. What may last for as long as a process or a
-//! disk likes is counted as a use of the module instead, by an [`InUse`]: then `rmmod` is refused.
+//! A hold is for callbacks that end when their object is taken down. Those that may last as long as
+//! a process or a disk count as a use of the module instead, by an [`InUse`]: then `rmmod` is
+//! refused.
 
-use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Full};
+use crate::{
+    sync::Marked,
+    time::msleep, //
+};
+use kernel::{
+    prelude::*,
+    sync::atomic::{
+        Acquire,
+        Atomic,
+        Full, //
+    },
+    types::Opaque, //
+};
 
-use crate::sync::Marked;
-use crate::time::msleep;
+// Bindgen leaves structs without fields in it, of which only the address matters.
+#[allow(improper_ctypes)]
+extern "C" {
+    /// The module that this crate is linked into.
+    static __this_module: Opaque<rdma_bindings::module>;
+}
 
-/// How many [`Hold`]s there are.
+/// The number of [`Hold`]s.
 static HOLDS: Atomic<usize> = Atomic::new(0);
 
-/// Whether an [`Unload`] is there to wait for them.
+/// True while there is an [`Unload`], which waits for them.
 static LOADED: Atomic<bool> = Atomic::new(false);
 
 /// Keeps the module's code in place.
@@ -34,14 +50,14 @@ static LOADED: Atomic<bool> = Atomic::new(false);
 pub(crate) struct Hold(());
 
 impl Hold {
-    /// Any context.
+    /// Creates one. Any context.
     ///
     /// # Errors
     ///
     /// `ENODEV` when the module has no [`Unload`], or is being unloaded.
     pub(crate) fn new() -> Result<Self> {
-        // Counted first and checked afterwards: `Unload` goes the other way round, so that one of
-        // the two sees the other.
+        // This counts first and checks afterwards. `Unload` does the reverse, so that one of the
+        // two sees the other.
         HOLDS.fetch_add(1, Full);
         // INVARIANT: Counted just now.
         let hold = Self(());
@@ -52,7 +68,7 @@ impl Hold {
         }
     }
 
-    /// One more, for who wants to have one beyond the life of what owns this one. Any context.
+    /// Returns another hold, for a user that may outlive the owner of this one. Any context.
     pub(crate) fn another(&self) -> Self {
         // INVARIANT: Counted here. `Unload` has not seen the end, as this one is counted.
         HOLDS.fetch_add(1, Full);
@@ -70,14 +86,14 @@ impl Drop for Hold {
 pub(crate) struct InUse(());
 
 impl InUse {
-    /// Any context.
+    /// Creates one. Any context.
     ///
     /// # Errors
     ///
     /// `ENODEV` when the module is being unloaded.
     pub(crate) fn new() -> Result<Self> {
-        // SAFETY: Called by the module's own code.
-        if unsafe { rdma_bindings::hold_module() } {
+        // SAFETY: It is the module that this code is in, which is valid.
+        if unsafe { rdma_bindings::try_module_get(__this_module.get()) } {
             Ok(Self(()))
         } else {
             Err(ENODEV)
@@ -87,20 +103,20 @@ impl InUse {
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        // The caller goes on in the module's code, as the last holder of a [`Hold`] does: `Unload`
-        // waits for either.
+        // The caller continues in the module's code, as the last holder of a [`Hold`] does.
+        // `Unload` waits for either.
         //
         // SAFETY: It was taken by `new`.
-        unsafe { rdma_bindings::release_module() };
+        unsafe { rdma_bindings::module_put(__this_module.get()) };
     }
 }
 
 /// Waits, when dropped, until nobody can call the module any more.
 ///
 /// It belongs in the module's data as the last field, so that it is dropped when everything else
-/// is. Without one, nothing can be made that the kernel calls back.
+/// is. Without one, no object can be made that the kernel calls.
 ///
-/// Dropping it sleeps: for one grace period of tasks RCU (a tenth of a second), and for as long as
+/// Dropping it sleeps for one grace period of tasks RCU (a tenth of a second), and as long as
 /// frames of ours lie in queues below us.
 ///
 /// # Invariants
@@ -109,13 +125,13 @@ impl Drop for InUse {
 pub struct Unload(());
 
 impl Unload {
-    /// How long a wait goes on before it is reported, in milliseconds.
+    /// The duration of a wait after which it is reported, in milliseconds.
     const REPORT_MS: u32 = 10_000;
 
-    /// How often the count is looked at, in milliseconds.
+    /// The interval between two checks of the count, in milliseconds.
     const STEP_MS: u32 = 10;
 
-    /// May be called in any context.
+    /// Creates the only one. Any context.
     ///
     /// # Errors
     ///
@@ -147,12 +163,12 @@ impl Drop for Unload {
         }
 
         // The last holder gave its hold back in a function of this module, and may have been
-        // preempted before it returned. Every task leaves such a function before it next sleeps of
-        // its own accord, which is what tasks RCU waits for. Under PREEMPT_RT, to wait for a spinlock
-        // is to sleep in that sense, and freeing memory takes spinlocks: so what runs by itself, as work
-        // items do, gives its hold back after all that.
+        // preempted before it returned. Every task leaves such a function before it next sleeps
+        // voluntarily, and tasks RCU waits for that. Under PREEMPT_RT a wait for a spinlock is such
+        // a sleep, and freeing memory takes spinlocks. So code that runs by itself, as work items
+        // do, gives its hold back after all that.
         //
-        // SAFETY: Process context, as above.
-        unsafe { rdma_bindings::wait_for_rcu_tasks() };
+        // SAFETY: Module data is dropped in process context, where this may sleep.
+        unsafe { rdma_bindings::synchronize_rcu_tasks() };
     }
 }

@@ -3,13 +3,13 @@
 //! The network below a RoCEv2 device: netdevs and their namespaces, sockets that receive, paths
 //! and frames that send.
 //!
-//! - [`NetDevice`], and [`NetDeviceSlot`] for keeping one without holding up its removal;
-//!   [`NetdevNotifier`] tells what happens to it.
+//! - [`NetDevice`], and [`NetDeviceSlot`], which keeps one without delaying its removal.
+//!   [`NetdevNotifier`] reports its changes.
 //! - [`Net`], a network namespace, and [`PerNet`], the driver's data of each.
 //! - [`Tunnel`], a namespace's UDP port, which hands an [`RxPacket`] for each datagram to its
-//!   [`Receiver`]; a [`PacketQueue`] has those wait that cannot be handled at once.
-//! - [`DefaultGid`], a netdev's first GID, which works like this whether or not the IPv6 stack has
-//!   that address.
+//!   [`Receiver`]; a [`PacketQueue`] keeps those that cannot be handled at once.
+//! - [`DefaultGid`], a netdev's first GID, which works whether or not the IPv6 stack has that
+//!   address.
 //! - [`Membership`] of a netdev in a multicast group, without which nothing of it arrives.
 //! - [`Path`], a way to a peer, which makes [`Frame`]s and sends them in trains; [`Credit`] counts
 //!   those that are still below us.
@@ -17,6 +17,7 @@
 mod credit;
 mod default_gid;
 mod frame;
+mod headers;
 mod membership;
 mod namespace;
 mod neighbour;
@@ -27,6 +28,7 @@ mod packet;
 mod path;
 mod pool;
 mod queue;
+mod skb;
 mod train;
 mod tunnel;
 
@@ -45,14 +47,14 @@ pub use tunnel::{Family, Receiver, Tunnel};
 /// The UDP port of RoCEv2.
 pub const ROCE_PORT: u16 = 4791;
 
-/// An IPv4 address as the GID that stands for it, which is the IPv6 address mapped from it.
+/// Returns the GID that stands for an IPv4 address: the IPv6 address mapped from it.
 #[inline]
 pub const fn gid_of_ipv4(address: [u8; 4]) -> [u8; 16] {
     let [a, b, c, d] = address;
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]
 }
 
-/// The IPv4 address that a GID stands for, if it does for one.
+/// Returns the IPv4 address that a GID stands for, if it does for one.
 #[inline]
 pub const fn ipv4_of_gid(gid: [u8; 16]) -> Option<[u8; 4]> {
     match gid {
@@ -61,20 +63,21 @@ pub const fn ipv4_of_gid(gid: [u8; 16]) -> Option<[u8; 4]> {
     }
 }
 
-/// The link-local GID with this interface identifier.
+/// Returns the link-local GID with this interface identifier.
 #[inline]
 pub(crate) const fn link_local_gid(identifier: [u8; 8]) -> [u8; 16] {
     let [a, b, c, d, e, f, g, h] = identifier;
     [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, d, e, f, g, h]
 }
 
-/// Whether a GID is link-local: of use on one network only.
+/// Returns true if a GID is link-local: of use on one network only.
 #[inline]
 pub const fn is_link_local(gid: [u8; 16]) -> bool {
     matches!(gid, [0xfe, 0x80, 0, 0, 0, 0, 0, 0, ..])
 }
 
-/// The MAC address that a default GID was made of; none if it does not look like one.
+/// Returns the MAC address from which a default GID was made, or `None` if it does not look like
+/// one.
 #[inline]
 pub const fn mac_of_gid(gid: [u8; 16]) -> Option<[u8; 6]> {
     match gid {

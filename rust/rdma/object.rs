@@ -2,33 +2,37 @@
 
 //! The objects of verbs: the core's part and, behind it, the driver's.
 //!
-//! The core allocates an object zeroed, with the room that the driver asked for, calls the verb
-//! that creates it, and frees it after the verb that destroys it. In between the driver's value is
-//! there, and every object dereferences to it.
+//! The core allocates an object zeroed, with the room that the driver requested, and calls the verb
+//! that creates it. It frees the object after the verb that destroys it. In between the driver's
+//! value exists, and every object dereferences to it.
 
-use core::mem::MaybeUninit;
-use core::ops::Deref;
-use core::ptr::NonNull;
-
+use crate::{
+    device::Device,
+    driver::Driver,
+    mmap::{
+        Mapping,
+        MappingSlot,
+        RingFile, //
+    },
+    udata::MAX_RINGS,
+    upcall::GateOwner, //
+};
+use core::{
+    mem::MaybeUninit,
+    ops::Deref,
+    ptr::NonNull, //
+};
 use kernel::types::Opaque;
-
 use rdma_bindings as bindings;
-use roce::num::Qpn;
 
-use crate::device::Device;
-use crate::driver::Driver;
-use crate::mmap::{Mapping, MappingSlot, RingFile};
-use crate::udata::MAX_RINGS;
-use crate::upcall::GateOwner;
-
-/// What stands behind the core's part of an object.
+/// The driver's part of an object, behind the core's part.
 ///
-/// The order of its fields is the order in which they are dropped: first the ways in.
+/// The fields are dropped in their order: first those by which others reach the object.
 pub(crate) struct Body<D, G = ()> {
     /// Rings that the object's process may map.
     mappings: [MappingSlot; MAX_RINGS],
-    /// Of an object with upcalls: what keeps them from it once it is gone. Of a context: its file for
-    /// rings.
+    /// For an object with upcalls: the gate that stops them once it is destroyed. For a context:
+    /// its file for rings.
     gate: G,
     data: D,
 }
@@ -61,11 +65,12 @@ macro_rules! object {
 
         // SAFETY: The core's part may be used by any thread, and the driver's is `Send` and `Sync`.
         unsafe impl<T: Driver> Send for $name<T> {}
-        // SAFETY: As above.
+        // SAFETY: Shared access reaches fields that the core lets any thread read, and the driver's
+        // part, which is `Sync`.
         unsafe impl<T: Driver> Sync for $name<T> {}
 
         impl<T: Driver> $name<T> {
-            /// Bytes of the whole.
+            /// Bytes of the structure.
             // Not every object is allocated by the core, nor passed to a verb.
             #[allow(dead_code)]
             pub(crate) const SIZE: usize = {
@@ -100,7 +105,7 @@ macro_rules! object {
                 unsafe { place.write(body) };
             }
 
-            /// Drops what `create` has put there. May sleep.
+            /// Drops the body that `create` wrote. May sleep.
             ///
             /// # Safety
             ///
@@ -110,7 +115,7 @@ macro_rules! object {
                 unsafe { core::ptr::drop_in_place(Self::body_of(ib)) };
             }
 
-            /// Where the body of `ib` is.
+            /// Returns the address of the body of `ib`.
             fn body_of(ib: *mut bindings::$c) -> *mut Body<T::$data $(, $gate)?> {
                 ib.cast::<Self>()
                     .wrapping_byte_add(core::mem::offset_of!(Self, body))
@@ -139,7 +144,7 @@ macro_rules! object {
                 }
             }
 
-            /// The device that it belongs to.
+            /// Returns the device that it belongs to.
             #[inline]
             pub fn device(&self) -> &Device<T> {
                 // SAFETY: By the invariants the object is valid and of a device of `T`, which
@@ -165,7 +170,7 @@ object! {
 }
 
 impl<T: Driver> Ucontext<T> {
-    /// The file that mappings of its rings refer to.
+    /// Returns the file that mappings of its rings refer to.
     pub(crate) fn ring_file(&self) -> &RingFile {
         &self.body().gate
     }
@@ -207,31 +212,31 @@ object! {
 }
 
 impl<T: Driver> Qp<T> {
-    /// The protection domain that it belongs to.
+    /// Returns the protection domain that it belongs to.
     #[inline]
     pub fn pd(&self) -> Option<&Pd<T>> {
         // SAFETY: By the invariants the queue pair is valid; the core keeps its domain alive.
         NonNull::new(unsafe { (*self.as_raw()).pd }).map(|pd| unsafe { Pd::from_raw(pd.as_ptr()) })
     }
 
-    /// Its number.
+    /// Returns its number.
     #[inline]
-    pub fn qp_num(&self) -> Qpn {
+    pub fn qp_num(&self) -> u32 {
         // SAFETY: By the invariants the queue pair is valid; its number was set by its creation.
-        Qpn::new(unsafe { (*self.as_raw()).qp_num })
+        unsafe { (*self.as_raw()).qp_num }
     }
 }
 
 impl<T: Driver> Pd<T> {
-    /// The context of the process that it belongs to; none if it is the kernel's.
+    /// Returns the context of the process that it belongs to, or `None` if it is the kernel's.
     #[inline]
     pub fn ucontext(&self) -> Option<&Ucontext<T>> {
         // SAFETY: By the invariants the domain is valid; the core sets this before its creation.
         let uobject = NonNull::new(unsafe { (*self.as_raw()).uobject })?;
-        // SAFETY: The core keeps its part of an object for as long as that exists, with its context,
-        // which goes only after all of the context's objects.
+        // SAFETY: The core keeps the uobject as long as its object, and destroys the context only
+        // after all of the context's objects.
         let ucontext = NonNull::new(unsafe { (*uobject.as_ptr()).context })?;
-        // SAFETY: As above: it was created, is one of a device of `T`, and outlives the domain.
+        // SAFETY: The context was created, is one of a device of `T`, and outlives the domain.
         Some(unsafe { Ucontext::from_raw(ucontext.as_ptr()) })
     }
 }
@@ -239,7 +244,7 @@ impl<T: Driver> Pd<T> {
 macro_rules! owned {
     ($($name:ident),*) => {$(
         impl<T: Driver> $name<T> {
-            /// Whether a process has it, and not the kernel.
+            /// Returns true if a process owns it, and not the kernel.
             #[inline]
             pub fn is_user(&self) -> bool {
                 // SAFETY: By the invariants the object is valid; the core sets this before its

@@ -1,67 +1,84 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory of a process, paged in on demand.
+//! Memory of a process that is paged in on demand.
 //!
-//! Nothing is pinned: the process may unmap, move, share and swap out its memory as it likes. What
-//! is known of it is a copy of the page table, for those pages that were used, which the memory
-//! manager tells of every change (`mmu_interval_notifier`). Bytes are copied in any context, as
-//! long as their pages are in that copy; if they are not, they are [faulted
-//! in](OnDemand::fault_in), which sleeps, and the copy is tried again.
+//! Nothing is pinned: the process may unmap, move, share and swap out its memory. A region caches the
+//! page table for the pages that were used. The memory manager reports every change
+//! (`mmu_interval_notifier`). Copies run in any context, while their pages are in the cache. Otherwise
+//! they are [faulted in](OnDemand::fault_in), which sleeps, and the copy is repeated.
 //!
 //! # Chunks
 //!
-//! The copy is made of chunks, each of 2 MiB of addresses with pages of 4 KiB, which come into being
-//! as they are used. So a region may cover the whole address space of its process. A region has no
-//! more than [`MAX_CHUNKS`]: then one that was made long ago makes room for the next. They are
-//! charged to the process, whoever has them made.
+//! The cache consists of chunks, each of 2 MiB of addresses with pages of 4 KiB. They are created
+//! as they are used, so a region may cover the whole address space of its process. A region has at
+//! most [`MAX_CHUNKS`]; beyond that an old one is removed for each new one. They are charged to the
+//! process, regardless of the task that creates them.
 //!
 //! # Invalidation
 //!
-//! Each chunk has two locks. `pages` guards the copy of the page table; it is held while bytes are
-//! copied, so when an invalidation has cleared an entry under it, nobody uses that page any more.
-//! `changes`, a mutex, orders what changes entries: an invalidation, and what was found by a walk
-//! of the page table, which is entered only if no invalidation came between. An invalidation marks
-//! the pages dirty that were written to, as the process's own page table may not tell so; it holds
-//! `changes` until it is through, so the memory manager does not go on with a page that another
-//! invalidation has still to mark.
+//! Each chunk has two locks. `pages` guards the cache and is held during a copy. So when an invalidation
+//! has cleared an entry under it, no copy uses that page. `changes`, a mutex, orders changes of entries:
+//! invalidations, and results of page table walks, which are entered only if no invalidation came
+//! between. An invalidation marks written pages dirty, because the process's own page table may not show
+//! the writes. It holds `changes` until it is done. So the memory manager cannot proceed with a page
+//! that another invalidation has still to mark.
 //!
-//! # What is refused
+//! # Refused memory
 //!
-//! Pages are copied by their kernel addresses, by a CPU. A walk of the page table finds some that
-//! cannot be, and that pinning would refuse: memory that was taken out of the kernel's mapping
-//! (`memfd_secret`), memory of PCI devices, and shadow stacks, which nothing but their own
-//! instructions may write to. Each page is looked at when it is entered, so a copy of it fails as one
-//! of memory that is gone. A page that was entered stays mapped: the kernel takes a page out of its
-//! mapping before it gives it to a process (`memfd_secret`), or after it was taken from all of
-//! them, which has it invalidated here (memory that is unplugged, or has failed).
+//! A CPU copies pages by their kernel addresses. For some pages that a walk of the page table
+//! finds, that is impossible, and pinning would refuse them. These are memory without a kernel
+//! mapping (`memfd_secret`), memory of PCI devices, and shadow stacks, to which only their own
+//! instructions may write. Each page is checked when it is entered, and a copy of a refused page
+//! fails. An entered page stays mapped. The kernel unmaps a page before it gives it to a process
+//! (`memfd_secret`), or after it took it from all processes (memory that is unplugged, or has
+//! failed). In the latter case the page was invalidated here before.
 //!
-//! The RDMA core's own `ib_umem_odp` has a page table that is written to by the walk itself, without
-//! a lock, and marks pages dirty only for devices that do DMA: neither suits a device whose packets
-//! arrive in softirq context and are copied by a CPU.
+//! # Why not `ib_umem_odp`
+//!
+//! In the RDMA core's `ib_umem_odp` the walk itself writes to the page table, without a lock. It
+//! marks pages dirty only for devices that do DMA. Neither suits a device that receives packets in
+//! softirq context and copies by a CPU.
 
-use core::pin::Pin;
-use core::ptr;
-
-use kernel::error::to_result;
-use kernel::ffi::c_void;
-use kernel::mm::virt::{self, VmaRef};
-use kernel::mm::{Mm, MmWithUser};
-use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
-use kernel::prelude::*;
-use kernel::sync::aref::ARef;
-use kernel::sync::{new_mutex, rcu, Arc, Mutex};
-use kernel::types::Opaque;
-
+use crate::{
+    memory::Pages,
+    module::InUse,
+    new_bh_spinlock,
+    pmem,
+    sync::BhSpinLock,
+    table::IdTable,
+    time::now_ns,
+    work, //
+};
+use core::{
+    pin::Pin,
+    ptr, //
+};
+use kernel::{
+    error::to_result,
+    ffi::c_void,
+    mm::{
+        virt::{
+            self,
+            VmaRef, //
+        },
+        Mm,
+        MmWithUser, //
+    },
+    page::{
+        PAGE_SHIFT,
+        PAGE_SIZE, //
+    },
+    prelude::*,
+    sync::{
+        aref::ARef,
+        new_mutex,
+        rcu,
+        Arc,
+        Mutex, //
+    },
+    types::Opaque, //
+};
 use rdma_bindings as bindings;
-
-use crate::memory::Pages;
-use crate::module::InUse;
-use crate::new_bh_spinlock;
-use crate::pmem;
-use crate::sync::BhSpinLock;
-use crate::table::IdTable;
-use crate::time::now_ns;
-use crate::work;
 
 #[cfg(not(CONFIG_INFINIBAND_ON_DEMAND_PAGING))]
 compile_error!("ferroce needs a kernel with CONFIG_INFINIBAND_ON_DEMAND_PAGING");
@@ -74,37 +91,37 @@ const CHUNK_BYTES: usize = CHUNK_PAGES * PAGE_SIZE;
 /// Chunks that a region has at most at a time.
 pub const MAX_CHUNKS: usize = 1 << 15;
 
-/// Chunks that are looked at, whether they are empty and can go, whenever one is made.
+/// Chunks that are checked for removal whenever one is created.
 const LOOK_AT: usize = 4;
 
 /// Pages that are faulted in at a time.
 const FAULT_PAGES: usize = 64;
 
-/// Pages that are faulted in ahead without letting go of the lock of the memory map.
+/// Pages that are faulted in ahead under one hold of the memory map's lock.
 const LOCKED_PAGES: usize = 8;
 
-/// What was done to fault pages in that somebody may keep taking away again.
+/// The effort for one fault. The process may take its pages away again.
 struct Effort {
-    /// When it is given up, unless it comes further.
+    /// The time to give up, unless there is progress.
     deadline: u64,
     furthest: usize,
     rounds: u32,
-    /// How often a page was waited for.
+    /// The number of waits for a page.
     waits: u32,
-    /// The page that was waited for last, and how often it was not there after that.
+    /// The page of the last wait, and the number of waits for it.
     page: usize,
     in_vain: u32,
 }
 
 impl Effort {
-    /// How long the process may keep changing pages.
+    /// The time for which the process may keep changing pages, in nanoseconds.
     const NS: u64 = 1_000_000_000;
-    /// So often it is tried in any case: one fault may take longer than that.
+    /// The least number of rounds, as one fault may take longer than the time limit.
     const LEAST_ROUNDS: u32 = 16;
     const MOST_WAITS: u32 = 16 * FAULT_PAGES as u32;
-    /// So often a page is waited for without the lock of the memory map, and not there after that. It
-    /// cannot be read, or is being written to its disk: only a fault that keeps the lock, as those of
-    /// the process itself do in the end, tells, or waits for it.
+    /// Waits for a page without the lock of the memory map, after which it is still absent. It cannot be
+    /// read, or is being written to its disk. Only a fault that keeps the lock reports that, or waits
+    /// for it. Faults of the process itself do so, too.
     const MOST_IN_VAIN: u32 = 16;
 
     fn new() -> Self {
@@ -124,7 +141,7 @@ impl Effort {
             || (now_ns() <= self.deadline && self.waits < Self::MOST_WAITS)
     }
 
-    /// What there is to be said of the next fault.
+    /// Returns the flags for the next fault.
     fn fault_flags(&self) -> u32 {
         match self.in_vain < Self::MOST_IN_VAIN {
             true => 0,
@@ -152,19 +169,19 @@ impl Effort {
 /// Written pages that are marked dirty at a time.
 const DIRTY_PAGES: usize = 32;
 
-/// What pages are faulted in for.
+/// The purpose of faulting in pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Intent {
     /// To be read.
     Read,
     /// To be written to, and read.
     Write,
-    /// Nothing: pages that are there anyway are made known, others left alone.
+    /// No access yet: pages that are present are entered, and others are left alone.
     Look,
 }
 
 impl Intent {
-    /// What a walk must find of each page.
+    /// Returns the flags that a walk must find for each page.
     fn needed(self) -> usize {
         match self {
             Self::Read => pfn::VALID,
@@ -173,7 +190,7 @@ impl Intent {
         }
     }
 
-    /// How a page is faulted in.
+    /// Returns the flags of a fault.
     fn fault_flags(self) -> u32 {
         let write = match self {
             Self::Write => bindings::FERROCE_FAULT_FLAG_WRITE,
@@ -183,7 +200,7 @@ impl Intent {
     }
 }
 
-/// `enum hmm_pfn_flags`: what a walk of the page table finds a page to be.
+/// `enum hmm_pfn_flags`: the results of a walk of the page table.
 mod pfn {
     use rdma_bindings as bindings;
 
@@ -192,27 +209,27 @@ mod pfn {
     pub(super) const ERROR: usize = bindings::FERROCE_HMM_PFN_ERROR;
 }
 
-/// Whether a walk found a page.
+/// Returns true if a walk found a page.
 fn is_valid(found: usize) -> bool {
     found & pfn::VALID != 0 && found & pfn::ERROR == 0
 }
 
-/// Whether a walk has not found a page as it is needed.
+/// Returns true if a page needs a fault.
 fn is_missing(found: usize, intent: Intent) -> bool {
     let needed = intent.needed();
     found & needed != needed
 }
 
-/// Faults in those pages from `from` on that a walk has not found as they are needed. Returns true as
-/// soon as it had to wait for one. Sleeps, without the lock of the memory map where the kernel can.
+/// Faults in missing pages from `from` on. Returns true as soon as it had to wait for one. Sleeps,
+/// without the lock of the memory map if the kernel can.
 ///
-/// Each is tried once, with `more_flags`: tried again at once, the kernel would keep the lock while it
+/// Each page is tried once, with `more_flags`. In a second try the kernel would keep the lock while it
 /// waits.
 ///
 /// # Errors
 ///
-/// `EFAULT` if the process has no such memory, or not for that, `EPERM` if it is not to be written to;
-/// `ENOMEM`.
+/// `EFAULT` if the process has no such memory, or not with these rights; `EPERM` if it may not be
+/// written to; `ENOMEM`.
 fn fault_in_missing(
     mm: &MmWithUser,
     from: usize,
@@ -226,8 +243,8 @@ fn fault_in_missing(
         if is_missing(*found, intent) {
             let area = lock.vma_lookup(address).ok_or(EFAULT)?;
             check_area(area, intent)?;
-            // SAFETY: The area has the address. Its memory map is in use and locked, until the function
-            // says that it is not.
+            // SAFETY: The area has the address. Its memory map is in use and locked, until the
+            // function reports that it is not.
             let outcome = unsafe {
                 kernel::bindings::handle_mm_fault(
                     area.as_ptr(),
@@ -237,14 +254,14 @@ fn fault_in_missing(
                 )
             };
             if outcome & bindings::FERROCE_VM_FAULT_UNLOCKED != 0 {
-                // It has let go of the lock.
+                // The function has released the lock.
                 core::mem::forget(lock);
                 return Ok(true);
             }
             if outcome & bindings::FERROCE_VM_FAULT_OOM != 0 {
                 return Err(ENOMEM);
             }
-            // Also where the walk finds something that is no page, and always will.
+            // Also for an address at which a walk finds an entry that is no page.
             if outcome & bindings::FERROCE_VM_FAULT_ERROR != 0 {
                 return Err(EFAULT);
             }
@@ -254,12 +271,12 @@ fn fault_in_missing(
     Ok(false)
 }
 
-/// Begins to fault in those pages from `from` on that a walk has not found as they are needed, of
-/// anonymous memory, and waits for none: those that were swapped out are asked for. Stops at the first
-/// page that cannot be had. May sleep, with the lock of the memory map, but not for a disk.
+/// Starts to fault in missing anonymous pages from `from` on, without waiting: swapped-out pages
+/// are requested. Stops at the first page that cannot be faulted in. May sleep with the lock of the
+/// memory map, but not for a disk.
 ///
-/// It leaves alone what belongs to a file: there the kernel reads some pages with the lock held, whatever
-/// it is told. A fault brings in its neighbours, too, if they are in memory.
+/// Pages of files are left alone, because the kernel reads some of them with the lock held,
+/// regardless of the flags. A fault also maps neighbours that are in memory.
 fn begin_missing(mm: &MmWithUser, from: usize, found: &[usize], intent: Intent) {
     let flags = intent.fault_flags() | bindings::FERROCE_FAULT_FLAG_RETRY_NOWAIT;
     let lock = mm.mmap_read_lock();
@@ -271,8 +288,8 @@ fn begin_missing(mm: &MmWithUser, from: usize, found: &[usize], intent: Intent) 
             let Some(area) = area.filter(is_simple) else {
                 return;
             };
-            // SAFETY: The area has the address. Its memory map is in use and locked, and stays so: with
-            // this flag the function does not let go of the lock.
+            // SAFETY: The area has the address. Its memory map is in use and locked, and stays so:
+            // with this flag the function does not release the lock.
             let outcome = unsafe {
                 kernel::bindings::handle_mm_fault(area.as_ptr(), address, flags, ptr::null_mut())
             };
@@ -284,17 +301,17 @@ fn begin_missing(mm: &MmWithUser, from: usize, found: &[usize], intent: Intent) 
     }
 }
 
-/// Whether an area is of no file and no driver: all its pages are zeroes, or in memory, or swapped out.
+/// Returns true if an area belongs to no file and no driver.
 fn is_anonymous(area: &VmaRef) -> bool {
-    // SAFETY: A reference to an area is one to a valid one, whose memory map is locked.
+    // SAFETY: The reference proves that the area is valid and that its memory map is locked.
     unsafe { (*area.as_ptr()).vm_ops }.is_null()
 }
 
-/// Whether memory of an area can be brought in.
+/// Checks that memory of an area can be faulted in.
 ///
 /// # Errors
 ///
-/// `EFAULT` if it cannot; `EPERM` if it is not to be written to.
+/// `EFAULT` if it cannot; `EPERM` if it may not be written to.
 fn check_area(area: &VmaRef, intent: Intent) -> Result {
     let flags = area.flags();
     if flags & (virt::flags::IO | virt::flags::PFNMAP) != 0 || flags & virt::flags::READ == 0 {
@@ -306,19 +323,19 @@ fn check_area(area: &VmaRef, intent: Intent) -> Result {
     Ok(())
 }
 
-/// Takes out of what a walk found what cannot be copied by a CPU: see the module's documentation. A
-/// page that is taken out stays absent.
+/// Removes pages that a CPU cannot copy from the results of a walk, see the module's documentation. A
+/// removed page stays absent.
 ///
 /// # Errors
 ///
-/// `EFAULT` if there is such a page and it is needed.
+/// `EFAULT` if a removed page is needed.
 ///
 /// # Safety
 ///
 /// The pages must be there until this returns.
 unsafe fn keep_reachable(pfns: &mut [usize], intent: Intent) -> Result {
     for found in pfns.iter_mut().filter(|found| is_valid(**found)) {
-        // SAFETY: By the safety requirements.
+        // SAFETY: By the safety requirements the page is there until this returns.
         if unsafe { is_reachable(*found) } {
             continue;
         }
@@ -330,7 +347,7 @@ unsafe fn keep_reachable(pfns: &mut [usize], intent: Intent) -> Result {
     Ok(())
 }
 
-/// Whether a CPU can copy from and to the page that a walk found, by its kernel address.
+/// Returns true if a CPU can copy from and to the page that a walk found, by its kernel address.
 ///
 /// # Safety
 ///
@@ -338,26 +355,27 @@ unsafe fn keep_reachable(pfns: &mut [usize], intent: Intent) -> Result {
 unsafe fn is_reachable(found: usize) -> bool {
     // SAFETY: The walk found the page, and by the safety requirements it is still there.
     let (is_device_memory, address) = unsafe {
+        let page = bindings::hmm_pfn_to_page(found);
         (
-            bindings::hmm_pfn_is_p2pdma(found),
-            bindings::hmm_pfn_address(found),
+            bindings::is_pci_p2pdma_page(page),
+            bindings::page_address(page).addr(),
         )
     };
     if is_device_memory {
         return false;
     }
     let mut byte = 0u8;
-    // SAFETY: There is room for a byte. The function copes with an address that is not mapped.
+    // SAFETY: There is room for a byte. The function tolerates an address that is not mapped.
     let probed = unsafe {
         bindings::copy_from_kernel_nofault((&raw mut byte).cast(), address as *const c_void, 1)
     };
     probed == 0
 }
 
-/// Whether some of the addresses from `from` to `to` are a shadow stack. Sleeps for the lock of the
-/// memory map.
+/// Returns true if some of the addresses from `from` to `to` are a shadow stack. Sleeps for the lock of
+/// the memory map.
 ///
-/// Its answer is good until an invalidation of the addresses, as what a walk finds is.
+/// The answer is valid until an invalidation of the addresses, like the results of a walk.
 fn has_shadow_stack(mm: &MmWithUser, from: usize, to: usize) -> bool {
     let shadow_stack = bindings::FERROCE_VM_SHADOW_STACK;
     if shadow_stack == 0 {
@@ -378,8 +396,7 @@ fn has_shadow_stack(mm: &MmWithUser, from: usize, to: usize) -> bool {
     false
 }
 
-/// What is known of a page: its kernel address, and [`PRESENT`](Self::PRESENT) and the like in the
-/// bits below that.
+/// A cached page: its kernel address, with [`PRESENT`](Self::PRESENT) and other flags in the lower bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Entry(usize);
 
@@ -403,13 +420,13 @@ impl Entry {
 ///
 /// # Invariants
 ///
-/// The page of an entry that is present stays where it is until an invalidation for its address
-/// has returned or the chunk has gone, both of which clear the entry under the lock. It may be
-/// written to if the entry is writable.
+/// The page of a present entry stays in place until an invalidation for its address has returned,
+/// or until the chunk is dropped. Both clear the entry under the lock. The page may be written to
+/// if the entry is writable.
 struct PageTable {
     /// [`CHUNK_PAGES`] of them.
     entries: KVec<Entry>,
-    /// How many are present.
+    /// The number of present entries.
     present: usize,
 }
 
@@ -421,7 +438,8 @@ struct PageTable {
 #[pin_data(PinnedDrop)]
 struct Chunk {
     start: usize,
-    /// Nothing but persistent memory is written to, and written back before it is taken away.
+    /// True if only persistent memory may be written to. It is written back before it is taken
+    /// away.
     persistent: bool,
     #[pin]
     changes: Mutex<()>,
@@ -433,7 +451,8 @@ struct Chunk {
 
 // SAFETY: The notifier may be removed by any thread.
 unsafe impl Send for Chunk {}
-// SAFETY: The kernel synchronises access to the notifier, the locks that to the rest.
+// SAFETY: The kernel synchronises access to the notifier, and the locks synchronise access to the
+// rest.
 unsafe impl Sync for Chunk {}
 
 /// The operations of a chunk's notifier.
@@ -445,7 +464,7 @@ static OPS: bindings::mmu_interval_notifier_ops = {
 };
 
 impl Chunk {
-    /// Watches the addresses from `first` on.
+    /// Creates a chunk that watches the addresses from `first` on.
     fn new(mm: &MmWithUser, first: usize, persistent: bool) -> impl PinInit<Self, Error> + '_ {
         try_pin_init!(Self {
             start: first,
@@ -460,7 +479,8 @@ impl Chunk {
             ),
             // The last field: it is called from now on. It has its own reference to the memory map.
             notifier <- Opaque::try_ffi_init(|notifier| {
-                // SAFETY: The notifier is pinned, and removed before it goes. Somebody uses `mm`.
+                // SAFETY: The notifier is pinned, and removed before it is freed. The reference
+                // proves that `mm` is in use.
                 to_result(unsafe {
                     bindings::mmu_interval_notifier_insert(
                         notifier,
@@ -474,11 +494,11 @@ impl Chunk {
         })
     }
 
-    /// The process's pages from `range.start` to `range.end` are about to change.
+    /// Forgets the process's pages from `range.start` to `range.end`, which are about to change.
     ///
     /// # Safety
     ///
-    /// For the memory manager to call, for a notifier of a chunk.
+    /// Only the memory manager may call it, for a notifier of a chunk.
     unsafe extern "C" fn invalidate(
         notifier: *mut bindings::mmu_interval_notifier,
         range: *const bindings::mmu_notifier_range,
@@ -504,8 +524,7 @@ impl Chunk {
             )
         };
         let _changes = chunk.changes.lock();
-        // SAFETY: The notifier is valid, and `changes` is held here and where the number is looked
-        // at.
+        // SAFETY: The notifier is valid, and `changes` is held here and where the number is read.
         unsafe { bindings::mmu_interval_set_seq(notifier, seq) };
         let first = start.saturating_sub(chunk.start) >> PAGE_SHIFT;
         let last = end.saturating_sub(chunk.start).div_ceil(PAGE_SIZE);
@@ -513,8 +532,8 @@ impl Chunk {
         true
     }
 
-    /// Clears the entries `first .. end`, and marks their pages dirty that were written to.
-    /// `changes` is held by the caller.
+    /// Clears the entries `first .. end`, and marks their written pages dirty. `changes` is held by the
+    /// caller.
     fn forget(&self, first: usize, end: usize) {
         let mut next = first;
         while next < end {
@@ -539,12 +558,15 @@ impl Chunk {
             }
             for address in written.iter().take(count) {
                 if self.persistent {
-                    // SAFETY: As below.
+                    // SAFETY: The page is still that of the process. The memory manager invalidates
+                    // a page before it takes it away, and an invalidation waits for `changes`.
                     unsafe { pmem::write_back(*address as *const u8, PAGE_SIZE) };
                 }
-                // SAFETY: The page is still that of the process: whoever takes it away has it
-                // invalidated first, which waits for `changes`.
-                unsafe { bindings::mark_page_dirty(*address) };
+                // SAFETY: The page is still that of the process. The memory manager invalidates a
+                // page before it takes it away, and an invalidation waits for `changes`.
+                unsafe {
+                    bindings::folio_mark_dirty(bindings::virt_to_folio(*address as *const c_void))
+                };
             }
         }
         if self.persistent {
@@ -552,7 +574,7 @@ impl Chunk {
         }
     }
 
-    /// Writes back the pages that are known of those from byte `from` to `to`. May sleep.
+    /// Writes back the known pages from byte `from` to `to`. May sleep.
     fn write_back(&self, from: usize, to: usize) {
         let mut next = from >> PAGE_SHIFT;
         let end = to.div_ceil(PAGE_SIZE);
@@ -571,16 +593,17 @@ impl Chunk {
         }
     }
 
-    /// Has what a walk found be written to only where it is persistent memory.
+    /// Makes pages that are not persistent memory read-only in the results of a walk.
     ///
     /// # Errors
     ///
-    /// `EFAULT` if it is to be written to and is not.
+    /// `EFAULT` if such a page is to be written to.
     fn keep_persistent(&self, pfns: &mut [usize], intent: Intent) -> Result {
         let is_writable = |pfn: usize| pfn & pfn::VALID != 0 && pfn & pfn::WRITE != 0;
         for found in pfns.iter_mut().filter(|found| is_writable(**found)) {
             // SAFETY: It is the number of a page, of which only the address is taken.
-            let address = unsafe { bindings::hmm_pfn_address(*found) };
+            let page = unsafe { bindings::page_address(bindings::hmm_pfn_to_page(*found)) };
+            let address = page.addr();
             if pmem::is_persistent(address, PAGE_SIZE) {
                 continue;
             }
@@ -596,12 +619,11 @@ impl Chunk {
         self.pages.lock().present == 0
     }
 
-    /// Faults in the pages from `from` to `to`, at most [`FAULT_PAGES`] of this chunk, both at the
-    /// start of a page. Sleeps, mostly without the lock of the memory map: whoever looks at the process
-    /// meanwhile does not have to wait for its disk. (A file system may keep the lock where it wants to
-    /// know of a store.)
+    /// Faults in the pages from `from` to `to`, at most [`FAULT_PAGES`] of this chunk, both at the start
+    /// of a page. Sleeps, mostly without the lock of the memory map, so that observers of the process
+    /// need not wait for its disk. A file system may keep the lock for a store.
     ///
-    /// It looks at `is_wanted` now and then, and stops when that is false.
+    /// It checks `is_wanted` regularly, and stops when that is false.
     fn fault_in(
         &self,
         mm: &MmWithUser,
@@ -637,8 +659,8 @@ impl Chunk {
         Err(EBUSY)
     }
 
-    /// Begins to fault in the pages from `from` to `to`, bounded as above, of anonymous memory, and enters
-    /// those of any memory that are there then. Waits for no disk.
+    /// Starts to fault in anonymous pages from `from` to `to`, with the same limits. Enters pages of any
+    /// memory that are then present. Waits for no disk.
     ///
     /// # Errors
     ///
@@ -656,16 +678,16 @@ impl Chunk {
             }
             seq = self.walk(mm, from, found)?;
         }
-        // None of them is needed yet, so none is a reason to fail.
+        // No page is needed yet, so an absent one is no reason to fail.
         self.enter_current(mm, from, found, Intent::Look, seq)?;
         Ok(())
     }
 
-    /// Finds the pages that are there, from `from` on, as many as `pfns` has room for. Returns the number
-    /// by which to tell whether that is outdated. Sleeps for the lock of the memory map.
+    /// Finds present pages from `from` on, as many as `pfns` has room for. Returns the sequence number
+    /// of the chunk. Sleeps for the lock of the memory map.
     fn walk(&self, mm: &MmWithUser, from: usize, pfns: &mut [usize]) -> Result<usize> {
         let notifier = self.notifier.get();
-        // SAFETY: Zeroes are valid for all of it, and ask for nothing to be faulted in.
+        // SAFETY: Zeroes are valid for all fields, and request no faults.
         let mut range: bindings::hmm_range = unsafe { core::mem::zeroed() };
         range.notifier = notifier;
         // SAFETY: The notifier is registered.
@@ -674,19 +696,19 @@ impl Chunk {
         range.end = from.saturating_add(pfns.len() << PAGE_SHIFT);
         range.hmm_pfns = pfns.as_mut_ptr();
         let _lock = mm.mmap_read_lock();
-        // SAFETY: The notifier covers the range, for whose pages there is room. Its memory map is locked,
-        // and in use.
+        // SAFETY: The notifier covers the range, and `pfns` has room for its pages. Its memory map
+        // is locked, and in use.
         to_result(unsafe { bindings::hmm_range_fault(&mut range) })?;
         Ok(range.notifier_seq)
     }
 
-    /// Enters what a walk found from `from` on, unless that is outdated: `seq` is what the walk returned.
-    /// Returns whether it was entered. Sleeps.
+    /// Enters the results of a walk from `from` on, unless `seq`, which the walk returned, is outdated.
+    /// Returns true if they were entered. Sleeps.
     ///
     /// # Errors
     ///
-    /// `EFAULT` if a page is needed that cannot be used, or not for that; `EPERM` if it is of a shadow
-    /// stack and to be written to.
+    /// `EFAULT` if a needed page cannot be used, or not with these rights; `EPERM` if it belongs to a
+    /// shadow stack and is to be written to.
     fn enter_current(
         &self,
         mm: &MmWithUser,
@@ -699,13 +721,14 @@ impl Chunk {
         let is_any_writable = pfns.iter().any(|found| found & pfn::WRITE != 0);
         let is_shadow_stack = is_any_writable && has_shadow_stack(mm, from, to);
         let _changes = self.changes.lock();
-        // SAFETY: As in `invalidate`.
+        // SAFETY: `changes` is held, and the notifier is inserted as long as there is a reference
+        // to the chunk.
         if unsafe { bindings::mmu_interval_read_retry(self.notifier.get(), seq) } {
             return Ok(false);
         }
         // From here on the pages are those of the process as long as `changes` is held.
         //
-        // SAFETY: So they are there.
+        // SAFETY: `changes` is held, so the pages are there.
         unsafe { keep_reachable(pfns, intent) }?;
         if is_shadow_stack {
             if intent == Intent::Write {
@@ -721,11 +744,11 @@ impl Chunk {
         Ok(true)
     }
 
-    /// Enters what a walk found from `from` to `to`.
+    /// Enters the results of a walk from `from` to `to`.
     ///
     /// # Safety
     ///
-    /// It must be so, and `changes` be held.
+    /// The results must be current, and `changes` be held.
     unsafe fn enter(&self, from: usize, to: usize, pfns: &[usize]) {
         let count = to.saturating_sub(from) >> PAGE_SHIFT;
         let first = from.saturating_sub(self.start) >> PAGE_SHIFT;
@@ -736,7 +759,8 @@ impl Chunk {
                 continue;
             }
             // SAFETY: The walk found the page.
-            let address = unsafe { bindings::hmm_pfn_address(*found) };
+            let page = unsafe { bindings::page_address(bindings::hmm_pfn_to_page(*found)) };
+            let address = page.addr();
             let mut flags = Entry::PRESENT;
             if found & pfn::WRITE != 0 {
                 flags |= Entry::WRITABLE;
@@ -803,10 +827,10 @@ impl PinnedDrop for Chunk {
     }
 }
 
-/// What changes as chunks are made.
+/// State that changes with the creation of chunks.
 struct Growth {
     count: usize,
-    /// The chunk to look at next, whether it can go.
+    /// The next chunk to check for removal.
     cursor: u32,
 }
 
@@ -820,7 +844,7 @@ pub struct OnDemand {
     start: usize,
     len: u64,
     writable: bool,
-    /// Nothing but persistent memory is written to.
+    /// True if only persistent memory may be written to.
     persistent: bool,
     /// By their place, counted from that of `start`.
     #[pin]
@@ -829,14 +853,15 @@ pub struct OnDemand {
     growth: Mutex<Growth>,
 }
 
-/// Runs `f`. What it allocates with `GFP_KERNEL_ACCOUNT` is charged to whoever `mm` belongs to.
+/// Runs `f`. Allocations with `GFP_KERNEL_ACCOUNT` are charged to the owner of `mm`.
 fn charged_to<R>(mm: &Mm, f: impl FnOnce() -> R) -> R {
     // SAFETY: The memory map is valid.
-    let memcg = unsafe { bindings::mem_cgroup_of_mm(mm.as_raw()) };
+    let memcg = unsafe { bindings::get_mem_cgroup_from_mm(mm.as_raw()) };
     // SAFETY: The group is held until it is replaced below.
     let before = unsafe { bindings::set_active_memcg(memcg) };
     let result = f();
-    // SAFETY: What was there before is valid in this thread; the group was taken above.
+    // SAFETY: `before` was the group of this thread, and so is valid. The reference to `memcg` was
+    // taken above.
     unsafe {
         bindings::set_active_memcg(before);
         bindings::mem_cgroup_put(memcg);
@@ -845,14 +870,14 @@ fn charged_to<R>(mm: &Mm, f: impl FnOnce() -> R) -> R {
 }
 
 impl OnDemand {
-    /// The `len` bytes at `start` of the calling process. They need not be there, now or ever. If they
-    /// are to be `persistent`, only what is persistent memory when it is used can be written to. May
-    /// sleep; dropping it may, too.
+    /// Creates memory of the `len` bytes at `start` of the calling process. They may be absent. If they
+    /// are to be `persistent`, only persistent memory can be written to. May sleep; dropping it may,
+    /// too.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if `len` is 0, the range wraps or nobody calls; `ENOMEM`; `ENODEV` when the module is
-    /// being unloaded.
+    /// `EINVAL` if `len` is 0, the range wraps or no process calls; `ENOMEM`; `ENODEV` when the module
+    /// is being unloaded.
     pub fn new(start: u64, len: u64, writable: bool, persistent: bool) -> Result<Arc<Self>> {
         let end = start.checked_add(len).ok_or(EINVAL)?;
         if len == 0 || usize::try_from(end).is_err() {
@@ -880,24 +905,23 @@ impl OnDemand {
         )
     }
 
-    /// Whether it may be written to.
+    /// Returns true if it may be written to.
     pub fn is_writable(&self) -> bool {
         self.writable
     }
 
-    /// Has the pages of the `len` bytes at `at` brought in, and made known here, so that they can be
-    /// copied in any context; until the process or the memory manager takes them away again. Sleeps,
-    /// for as long as it takes to read them from wherever they are, which may be for ever: nobody but
-    /// a worker of the process's own should call it.
+    /// Faults in and enters the pages of the `len` bytes at `at`. Then they can be copied in any
+    /// context, until the process or the memory manager takes them away. Sleeps as long as the pages
+    /// take to read, possibly forever. Only a worker of the process should call it.
     ///
-    /// It looks at `is_wanted` now and then, and stops when that is false.
+    /// It checks `is_wanted` regularly, and stops when that is false.
     ///
     /// # Errors
     ///
-    /// `EFAULT` if the bytes are not within the region or the process has no such memory, or is gone;
-    /// `EPERM` if it may not be used so; `EBUSY` if the process keeps changing it; `EINTR` if it is
-    /// not wanted any more; `ENODEV` when the module is being unloaded; `ENOMEM`. Some of the pages may
-    /// be in then.
+    /// `EFAULT` if the bytes are not within the region, or the process has no such memory or is gone;
+    /// `EPERM` if it may not be used so; `EBUSY` if the process keeps changing it; `EINTR` if it is not
+    /// wanted any more; `ENODEV` when the module is being unloaded; `ENOMEM`. Some of the pages may then
+    /// be present.
     pub fn fault_in(
         &self,
         at: u64,
@@ -913,10 +937,10 @@ impl OnDemand {
         })
     }
 
-    /// Likewise of bytes that will be needed soon, as far as there is nothing to wait for: what was
-    /// swapped out is asked for, and what belongs to a file is left as it is.
+    /// Does the same for bytes that will be needed soon, without waiting. Swapped-out pages are
+    /// requested, and pages of files are left alone.
     pub fn fault_in_ahead(&self, at: u64, len: u64, intent: Intent, is_wanted: impl Fn() -> bool) {
-        // What is not brought in now is when it is needed, or fails then.
+        // Pages that are absent after this are faulted in when they are needed, or fail then.
         let _ = self.for_groups(at, len, |mm, chunk, from, to| {
             if !is_wanted() {
                 return Err(EINTR);
@@ -925,13 +949,13 @@ impl OnDemand {
         });
     }
 
-    /// Runs `f` on the pages of the `len` bytes at `at`, of at most [`FAULT_PAGES`] of one chunk at a
-    /// time, while somebody uses the memory map. Sleeps.
+    /// Runs `f` on the pages of the `len` bytes at `at`, for at most [`FAULT_PAGES`] of one chunk at a
+    /// time, with a reference to the memory map. Sleeps.
     ///
     /// # Errors
     ///
     /// `EFAULT` if the bytes are not within the region or the process is gone; `ENODEV` when the module
-    /// is being unloaded; `ENOMEM`; the first of `f`.
+    /// is being unloaded; `ENOMEM`; the first error of `f`.
     fn for_groups(
         &self,
         at: u64,
@@ -959,11 +983,10 @@ impl OnDemand {
         Ok(())
     }
 
-    /// Writes back from the caches what is known of the `len` bytes at `at`, and so what was written to
-    /// them here. What was known of `persistent` memory before is in place already: it was written
-    /// back when its pages were taken away. Sleeps.
+    /// Writes back known pages of the `len` bytes at `at` from the caches. Other pages of `persistent`
+    /// memory were written back when they were taken away. Sleeps.
     ///
-    /// It looks at `is_wanted` before each chunk, and stops when that is false.
+    /// It checks `is_wanted` before each chunk, and stops when that is false.
     ///
     /// # Errors
     ///
@@ -988,7 +1011,8 @@ impl OnDemand {
         Ok(())
     }
 
-    /// The address of byte `at` in the process, if the `len` bytes from there on are in the region.
+    /// Returns the address of byte `at` in the process, if the `len` bytes from there on are in the
+    /// region.
     #[inline]
     fn address(&self, at: u64, len: u64) -> Result<usize> {
         if at > self.len || len > self.len.wrapping_sub(at) {
@@ -999,7 +1023,7 @@ impl OnDemand {
         Ok(self.start.wrapping_add(at))
     }
 
-    /// Which chunk an address of the region is in.
+    /// Returns the place of the chunk for an address of the region.
     #[inline]
     fn place_of(&self, address: usize) -> Result<u32> {
         let place = (address / CHUNK_BYTES).wrapping_sub(self.start / CHUNK_BYTES);
@@ -1011,7 +1035,7 @@ impl OnDemand {
         Some(self.chunks.get(place, &guard)?.into())
     }
 
-    /// The chunk that `address` is in, which is made if there is none.
+    /// Returns the chunk for `address`. Creates it if there is none.
     fn chunk_for(&self, mm: &MmWithUser, address: usize) -> Result<Arc<Chunk>> {
         let place = self.place_of(address)?;
         if let Some(chunk) = self.find(place) {
@@ -1032,7 +1056,8 @@ impl OnDemand {
         Ok(chunk)
     }
 
-    /// Gives up chunks that are empty, of a few that it looks at, and any if there are too many.
+    /// Checks a few chunks, and removes the empty ones. Removes all that it checks if there are too
+    /// many chunks.
     fn make_room(&self, growth: &mut Growth) {
         for _ in 0..LOOK_AT {
             let found = self.chunks.first_from(growth.cursor);

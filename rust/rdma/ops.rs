@@ -2,47 +2,80 @@
 
 //! The verbs of a driver.
 //!
-//! [`Operations`] is what a driver implements; `ib_device_ops` is made of it. What a driver leaves
-//! out is not there for users either.
+//! A driver implements [`Operations`], of which `ib_device_ops` is made. Users do not see operations
+//! that a driver leaves out.
 //!
-//! The core calls verbs in process context, where they may sleep, unless they say otherwise. It
-//! calls none for an object before it was created or after it was destroyed, and destroys none that
-//! another object needs; beyond that verbs run in parallel, also those for the same object.
+//! The core calls verbs in process context, where they may sleep, unless stated otherwise. It calls none
+//! for an object before its creation or after its destruction. It destroys no object that another one
+//! needs. Otherwise verbs run in parallel, also for the same object.
 
 mod counter;
 mod link_speed;
 mod restrack;
 mod stats;
+mod sysfs;
 pub(crate) mod table;
 
+use crate::{
+    ah::{
+        AhAttr,
+        AhInfo, //
+    },
+    device::{
+        attr::{
+            DeviceAttr,
+            PortAttr,
+            PortImmutable, //
+        },
+        Device, //
+    },
+    driver::Driver,
+    net::NetDevice,
+    object::{
+        Ah,
+        Cq,
+        Mr,
+        Mw,
+        Pd,
+        Qp,
+        Srq,
+        Ucontext, //
+    },
+    post::{
+        Completions,
+        RecvList,
+        SendList, //
+    },
+    qp::{
+        QpAttr,
+        QpInfo,
+        QpInit, //
+    },
+    restrack::Details,
+    sg::SgPages,
+    stats::Counter,
+    udata::Udata,
+    upcall::{
+        CqUpcall,
+        QpUpcall,
+        SrqUpcall, //
+    }, //
+};
 use core::num::NonZero;
-
-use kernel::error::VTABLE_DEFAULT_ERROR;
-use kernel::prelude::*;
-use kernel::sync::aref::ARef;
-
+use kernel::{
+    error::VTABLE_DEFAULT_ERROR,
+    prelude::*,
+    sync::aref::ARef, //
+};
 use rdma_bindings as bindings;
-use roce::num::{Lkey, Pkey, Qpn, Rkey};
-use roce::pma::MAD_BYTES;
 
-use crate::ah::{AhAttr, AhInfo};
-use crate::device::attr::{DeviceAttr, PortAttr, PortImmutable};
-use crate::device::Device;
-use crate::driver::Driver;
-use crate::net::NetDevice;
-use crate::object::{Ah, Cq, Mr, Mw, Pd, Qp, Srq, Ucontext};
-use crate::post::{Completions, RecvList, SendList};
-use crate::qp::{QpAttr, QpInfo, QpInit};
-use crate::restrack::Details;
-use crate::sg::SgPages;
-use crate::stats::Counter;
-use crate::udata::Udata;
-use crate::upcall::{CqUpcall, QpUpcall, SrqUpcall};
+/// Bytes of a management datagram.
+pub const MAD_BYTES: usize = core::mem::size_of::<bindings::ib_mad>();
 
-/// What a completion queue is created with.
+/// Parameters of a new completion queue.
 #[derive(Clone, Copy, Debug)]
 pub struct CqInit {
-    /// How many completions it has to hold at least; not 0.
+    /// The least number of completions; not 0.
     pub cqe: u32,
     /// Completion vector, below [`Device::comp_vectors`].
     pub comp_vector: u32,
@@ -50,26 +83,26 @@ pub struct CqInit {
     pub flags: u32,
 }
 
-/// A completion queue that was created.
+/// A new completion queue.
 pub struct NewCq<D> {
     /// The driver's value.
     pub data: D,
-    /// How many completions it holds, as the owner is told.
+    /// The number of completions that it holds, which the owner is told.
     pub cqe: u32,
 }
 
-/// What a shared receive queue is like.
+/// Attributes of a shared receive queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SrqAttr {
     /// Work requests that it holds.
     pub max_wr: u32,
     /// Scatter-gather elements of a work request.
     pub max_sge: u32,
-    /// The owner is told, once, when fewer are posted than this; 0: never.
+    /// The owner gets one event when fewer are posted than this. 0 means never.
     pub limit: u32,
 }
 
-/// What is to be changed of a shared receive queue.
+/// Changes to a shared receive queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SrqChange {
     /// Work requests that it has to hold at least.
@@ -78,25 +111,25 @@ pub struct SrqChange {
     pub limit: Option<u32>,
 }
 
-/// A queue pair that was created.
+/// A new queue pair.
 pub struct NewQp<D> {
     /// The driver's value.
     pub data: D,
     /// Its number.
-    pub qp_num: Qpn,
+    pub qp_num: u32,
 }
 
-/// A memory region that was registered.
+/// A new memory region.
 pub struct NewMr<D> {
     /// The driver's value.
     pub data: D,
-    /// What local work requests name it by.
-    pub lkey: Lkey,
-    /// What peers name it by.
-    pub rkey: Rkey,
+    /// The key by which local work requests name it.
+    pub lkey: u32,
+    /// The key by which peers name it.
+    pub rkey: u32,
 }
 
-/// Who may use a memory window, and how it is bound.
+/// The type of a memory window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MwKind {
     /// Type 1: every queue pair of its protection domain.
@@ -105,30 +138,30 @@ pub enum MwKind {
     QueuePair,
 }
 
-/// A memory window that was allocated.
+/// A new memory window.
 pub struct NewMw<D> {
     /// The driver's value.
     pub data: D,
-    /// What peers name it by, once it is bound.
-    pub rkey: Rkey,
+    /// The key by which peers name it, once it is bound.
+    pub rkey: u32,
 }
 
-/// The memory of a process that a memory region is made of.
+/// The memory of a process for a memory region.
 #[derive(Clone, Copy, Debug)]
 pub struct MrInit {
-    /// Where it starts, in the process.
+    /// Its start address in the process.
     pub start: u64,
     /// Its length in bytes.
     pub length: u64,
     /// The address that users and peers give to its first byte; equal to `start` within a page.
     pub iova: u64,
-    /// What may be done with it; `enum ib_access_flags`. The core has checked that whoever may
-    /// change it remotely may change it locally.
+    /// The access rights; `enum ib_access_flags`. The core has checked that remote write access comes
+    /// with local write access.
     pub access: u32,
 }
 
 impl MrInit {
-    /// This, with what `change` names replaced.
+    /// Returns these parameters with those of `change`.
     #[must_use]
     pub fn changed(self, change: &MrChange) -> Self {
         let mut new = self;
@@ -144,10 +177,10 @@ impl MrInit {
     }
 }
 
-/// The memory of a process that a memory region is to be made of from now on.
+/// The new memory of a memory region.
 #[derive(Clone, Copy, Debug)]
 pub struct MrRange {
-    /// Where it starts, in the process.
+    /// Its start address in the process.
     pub start: u64,
     /// Its length in bytes.
     pub length: u64,
@@ -155,16 +188,16 @@ pub struct MrRange {
     pub iova: u64,
 }
 
-/// What is to be different about a memory region. Its protection domain is passed beside this.
+/// Changes to a memory region. Its protection domain is passed beside this.
 #[derive(Clone, Copy, Debug)]
 pub struct MrChange {
     /// Its memory.
     pub range: Option<MrRange>,
-    /// What may be done with it; as in [`MrInit`].
+    /// The access rights; as in [`MrInit`].
     pub access: Option<u32>,
 }
 
-/// A counter of queue pairs that was made.
+/// A new counter of queue pairs.
 pub struct NewCounter<D> {
     /// The driver's value.
     pub data: D,
@@ -172,59 +205,59 @@ pub struct NewCounter<D> {
     pub id: NonZero<u32>,
 }
 
-/// A part of a dma-buf that a memory region is made of.
+/// A part of a dma-buf for a memory region.
 #[derive(Clone, Copy, Debug)]
 pub struct DmaBufInit {
     /// The dma-buf, as the calling process knows it.
     pub fd: i32,
-    /// Where in it the region starts.
+    /// The offset of the region in the dma-buf.
     pub offset: u64,
     /// Its length in bytes.
     pub length: u64,
     /// The address that users and peers give to its first byte; equal to `offset` within a page.
     pub iova: u64,
-    /// What may be done with it; as in [`MrInit`].
+    /// The access rights; as in [`MrInit`].
     pub access: u32,
 }
 
-/// What a process says of memory that is paged in on demand.
+/// Advice of a process about on-demand memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Advice {
     /// It will be read.
     Prefetch,
     /// It will be written to.
     PrefetchWrite,
-    /// It will be used where it is there anyway.
+    /// It will be used where it is present.
     PrefetchNoFault,
 }
 
-/// A range of memory that advice is given about.
+/// A range of memory with advice.
 #[repr(transparent)]
 pub struct AdvisedRange(bindings::ib_sge);
 
 impl AdvisedRange {
-    /// The address of its first byte.
+    /// Returns the address of its first byte.
     pub fn addr(&self) -> u64 {
         self.0.addr
     }
 
-    /// Its length in bytes; may be 0.
+    /// Returns its length in bytes; may be 0.
     pub fn len(&self) -> u32 {
         self.0.length
     }
 
-    /// Whether there is nothing in it.
+    /// Returns true if the range is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The local key of its region.
+    /// Returns the local key of its region.
     pub fn lkey(&self) -> u32 {
         self.0.lkey
     }
 }
 
-/// What a completion queue's owner wants to be told of, once.
+/// The next completion that the owner gets an event for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notify {
     /// The next completion that was solicited, or is an error.
@@ -239,7 +272,7 @@ pub trait Operations: Driver {
     /// The driver's value of a counter of queue pairs.
     type Counter: Send + Sync;
 
-    /// `enum rdma_driver_id`: which provider of rdma-core speaks to the device.
+    /// `enum rdma_driver_id`: the provider of rdma-core for the device.
     const DRIVER_ID: u32;
 
     /// The version of that provider's ABI.
@@ -248,34 +281,49 @@ pub trait Operations: Driver {
     /// The counters of a port.
     const COUNTERS: &'static [Counter] = &[];
 
-    /// Limits and capabilities. Called once, when the device is registered, and by whoever asks.
+    /// The names of the laws of congestion control that a device has.
+    const CONGESTION_CONTROLS: &'static [&'static str] = &[];
+
+    /// Returns limits and capabilities. The core calls it at registration, and for each query.
     fn query_device(device: &Device<Self>) -> Result<DeviceAttr>;
 
-    /// The state of a port. RTNL is not held.
+    /// Returns the state of a port. RTNL is not held.
     fn query_port(device: &Device<Self>, port: u32) -> Result<PortAttr>;
 
-    /// What of a port never changes. Called when the device is registered.
+    /// Returns the constant attributes of a port. Called at registration.
     fn port_immutable(device: &Device<Self>, port: u32) -> Result<PortImmutable>;
 
-    /// An entry of a port's P_Key table.
+    /// Returns an entry of a port's P_Key table.
     ///
     /// # Errors
     ///
     /// `EINVAL` if it has no such entry.
-    fn query_pkey(device: &Device<Self>, port: u32, index: u16) -> Result<Pkey>;
+    fn query_pkey(device: &Device<Self>, port: u32, index: u16) -> Result<u16>;
 
-    /// The netdev of a port, or none once that is being unregistered: from when the notifier of
-    /// `NETDEV_UNREGISTER` has returned none must come any more. Any context.
+    /// Returns the netdev of a port, or none during its removal. After the notifier of
+    /// `NETDEV_UNREGISTER` has returned, there must be none. Any context.
     fn get_netdev(device: &Device<Self>, port: u32) -> Option<ARef<NetDevice>>;
 
-    /// Fills in the counters of a port, in the order of [`COUNTERS`](Self::COUNTERS), without what
-    /// queue pairs have done that were [bound](Self::bind_counter) to others.
+    /// Stores the counters of a port, in the order of [`COUNTERS`](Self::COUNTERS). Work of queue pairs
+    /// that are [bound](Self::bind_counter) to other counters is not included.
     fn port_counters(device: &Device<Self>, port: u32, values: &mut [u64]) {
         let _ = (device, port, values);
     }
 
-    /// Answers a management datagram that arrived, or that the kernel has made itself; none leaves it
-    /// to others. QP1 gives it to the core, which asks here and sends the answer.
+    /// Returns the law of congestion control that new connections have, as its place in
+    /// [`CONGESTION_CONTROLS`](Self::CONGESTION_CONTROLS).
+    fn congestion_control(device: &Device<Self>) -> usize {
+        let _ = device;
+        0
+    }
+
+    /// Sets that law.
+    fn set_congestion_control(device: &Device<Self>, index: usize) {
+        let _ = (device, index);
+    }
+
+    /// Returns the answer to a management datagram of a peer or of the kernel; none leaves it to others.
+    /// QP1 passes datagrams to the core, which calls this and sends the answer.
     fn process_mad(
         device: &Device<Self>,
         port: u32,
@@ -285,13 +333,13 @@ pub trait Operations: Driver {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// The device is gone: the last call for it, before its value is dropped. Also called for a
-    /// device that could not be registered.
+    /// Handles the end of a device. This is the last call, before its value is dropped. It is also
+    /// called for a device whose registration failed.
     fn dealloc(device: &Device<Self>) {
         let _ = device;
     }
 
-    /// A process opens the device.
+    /// Creates the context of a process that opens the device.
     fn alloc_ucontext(device: &Device<Self>, udata: &mut Udata<'_>) -> Result<Self::Ucontext>;
 
     /// Creates a protection domain, for a process if there is a context.
@@ -301,7 +349,7 @@ pub trait Operations: Driver {
         udata: &mut Udata<'_>,
     ) -> Result<Self::Pd>;
 
-    /// Creates a completion queue, whose owner is told through `upcall`.
+    /// Creates a completion queue. Its owner gets events through `upcall`.
     fn create_cq(
         device: &Device<Self>,
         init: &CqInit,
@@ -309,28 +357,27 @@ pub trait Operations: Driver {
         udata: &mut Udata<'_>,
     ) -> Result<NewCq<Self::Cq>>;
 
-    /// Makes a process's completion queue hold at least `cqe` completions. Returns how many it
-    /// holds.
+    /// Resizes a process's completion queue to at least `cqe` completions. Returns the new number.
     fn resize_cq(cq: &Cq<Self>, cqe: u32, udata: &mut Udata<'_>) -> Result<u32> {
         let _ = (cq, cqe, udata);
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Arms a completion queue. Returns whether it holds completions at that moment, of which the
-    /// owner may not be told any more. Any context.
+    /// Arms a completion queue. Returns true if it holds completions at that moment, for which there may
+    /// be no event. Any context.
     fn req_notify_cq(cq: &Cq<Self>, notify: Notify) -> Result<bool>;
 
-    /// Hands the kernel, which owns the queue, the oldest completions as long as there are some and
-    /// `to` has room. Any context.
+    /// Passes the oldest completions to the kernel, which owns the queue, while `to` has room. Any
+    /// context.
     fn poll_cq(cq: &Cq<Self>, to: &mut Completions<'_>) -> Result;
 
-    /// A completion queue goes: its value is dropped next. No queue pair uses it any more.
+    /// Destroys a completion queue; its value is dropped next. No queue pair uses it.
     fn destroy_cq(cq: &Cq<Self>) {
         let _ = cq;
     }
 
-    /// Creates a queue pair, whose owner is told through `upcall`. The driver writes to
-    /// [`QpInit::caps`] how large the queues are, at least as large as they were asked to be.
+    /// Creates a queue pair. Its owner gets events through `upcall`. The driver stores the sizes of
+    /// the queues in [`QpInit::caps`], not smaller than requested.
     fn create_qp(
         pd: &Pd<Self>,
         init: &mut QpInit<'_, Self>,
@@ -341,16 +388,16 @@ pub trait Operations: Driver {
     /// Changes a queue pair; see [`QpAttr::transition`].
     fn modify_qp(qp: &Qp<Self>, attr: &QpAttr<'_>) -> Result;
 
-    /// What a queue pair is like.
+    /// Returns the attributes of a queue pair.
     fn query_qp(qp: &Qp<Self>) -> Result<QpInfo>;
 
-    /// A queue pair goes: its value is dropped next.
+    /// Destroys a queue pair; its value is dropped next.
     fn destroy_qp(qp: &Qp<Self>) {
         let _ = qp;
     }
 
-    /// Has a queue pair for datagrams get what is sent to a multicast group. The core keeps it from
-    /// being destroyed until it is detached as often.
+    /// Adds a queue pair for datagrams to a multicast group. The core prevents its destruction until it
+    /// is detached as often.
     fn attach_mcast(qp: &Qp<Self>, mgid: [u8; 16]) -> Result {
         let _ = (qp, mgid);
         build_error!(VTABLE_DEFAULT_ERROR)
@@ -366,31 +413,31 @@ pub trait Operations: Driver {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// The process has posted sends.
+    /// Handles the doorbell of a process.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the queue pair is in no state for that.
+    /// `EINVAL` if the state of the queue pair does not allow it.
     fn doorbell(qp: &Qp<Self>) -> Result;
 
-    /// The kernel, which owns the queue pair, posts sends. Any context.
+    /// Posts sends of the kernel, which owns the queue pair. Any context.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the queue pair is in no state for that or a work request is none, `ENOMEM` if the
-    /// queue is full. The one that was taken from the list last is not posted then, nor are those
-    /// behind it.
+    /// `EINVAL` if the state of the queue pair does not allow it or a work request is invalid, `ENOMEM`
+    /// if the queue is full. The last request taken from the list, and those behind it, are then not
+    /// posted.
     fn post_send(qp: &Qp<Self>, list: &mut SendList<'_, Self>) -> Result;
 
-    /// The kernel, which owns the queue pair, posts receives. Any context.
+    /// Posts receives of the kernel, which owns the queue pair. Any context.
     ///
     /// # Errors
     ///
     /// As for [`post_send`](Self::post_send); `EINVAL` also if there is a shared receive queue.
     fn post_recv(qp: &Qp<Self>, list: &mut RecvList<'_>) -> Result;
 
-    /// Creates a shared receive queue, whose owner is told through `upcall`. The driver writes to
-    /// `attr` how large it is, at least as large as it was asked to be.
+    /// Creates a shared receive queue. Its owner gets events through `upcall`. The driver stores
+    /// its size in `attr`, not smaller than requested.
     fn create_srq(
         pd: &Pd<Self>,
         attr: &mut SrqAttr,
@@ -407,13 +454,13 @@ pub trait Operations: Driver {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// What a shared receive queue is like.
+    /// Returns the attributes of a shared receive queue.
     fn query_srq(srq: &Srq<Self>) -> SrqAttr {
         let _ = srq;
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// The kernel, which owns the queue, posts receives. Any context.
+    /// Posts receives of the kernel, which owns the queue. Any context.
     ///
     /// # Errors
     ///
@@ -429,48 +476,48 @@ pub trait Operations: Driver {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Has an address handle lead elsewhere. Any context if the kernel calls.
+    /// Changes the destination of an address handle. Any context if the kernel calls.
     fn modify_ah(ah: &Ah<Self>, attr: &AhAttr<'_>) -> Result {
         let _ = (ah, attr);
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Where an address handle leads. Any context if the kernel calls.
+    /// Returns the destination of an address handle. Any context if the kernel calls.
     fn query_ah(ah: &Ah<Self>) -> Result<AhInfo> {
         let _ = ah;
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// An address handle goes: its value is dropped next. Any context if the kernel calls.
+    /// Destroys an address handle; its value is dropped next. Any context if the kernel calls.
     fn destroy_ah(ah: &Ah<Self>) {
         let _ = ah;
     }
 
-    /// Allocates a memory window, which is bound by a work request.
+    /// Allocates a memory window, which a work request binds.
     fn alloc_mw(pd: &Pd<Self>, kind: MwKind, udata: &mut Udata<'_>) -> Result<NewMw<Self::Mw>> {
         let _ = (pd, kind, udata);
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// A memory window goes: its value is dropped next.
+    /// Destroys a memory window; its value is dropped next.
     fn dealloc_mw(mw: &Mw<Self>) {
         let _ = mw;
     }
 
-    /// Makes all memory of the kernel a region.
+    /// Creates a region of all kernel memory.
     fn get_dma_mr(pd: &Pd<Self>, access: u32) -> Result<NewMr<Self::Mr>> {
         let _ = (pd, access);
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Allocates a region which the kernel makes of lists of up to `max_pages` pages, by
+    /// Allocates a region for lists of up to `max_pages` pages. The kernel fills it by
     /// [`map_mr_sg`](Self::map_mr_sg) and a work request.
     fn alloc_mr(pd: &Pd<Self>, max_pages: u32) -> Result<NewMr<Self::Mr>> {
         let _ = (pd, max_pages);
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Lays out what the next work request is to register. Any context.
+    /// Sets the pages that the next work request registers. Any context.
     ///
     /// # Errors
     ///
@@ -490,19 +537,19 @@ pub trait Operations: Driver {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// A process says what it will do with memory of `pd`. What follows from that is done before the
-    /// call returns, if it is to be done `at_once`.
+    /// Handles advice of a process about memory of `pd`. With `at_once` the call returns when it is
+    /// done.
     fn advise_mr(pd: &Pd<Self>, advice: Advice, at_once: bool, ranges: &[AdvisedRange]) -> Result {
         let _ = (pd, advice, at_once, ranges);
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Registers a memory region that is `mr` with a `change`, in the domain `pd`. The core destroys
-    /// `mr` next, and gives the process the new one's keys.
+    /// Registers a memory region like `mr` with a `change`, in the domain `pd`. The core then destroys
+    /// `mr` and returns the keys of the new one to the process.
     ///
     /// # Errors
     ///
-    /// As for [`reg_user_mr`](Self::reg_user_mr). `mr` stays as it was then.
+    /// As for [`reg_user_mr`](Self::reg_user_mr). `mr` is then unchanged.
     fn rereg_user_mr(
         mr: &Mr<Self>,
         pd: &Pd<Self>,
@@ -513,63 +560,63 @@ pub trait Operations: Driver {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// A memory region goes: its value is dropped next, unless this fails.
+    /// Destroys a memory region; its value is dropped next, unless this fails.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if it is in use by something that its owner can undo.
+    /// `EBUSY` if it is in use by an object that its owner can destroy.
     fn dereg_mr(mr: &Mr<Self>) -> Result {
         let _ = mr;
         Ok(())
     }
 
-    /// Makes a counter of queue pairs, all zero.
+    /// Creates a counter of queue pairs with all values zero.
     fn new_counter(device: &Device<Self>) -> Result<NewCounter<Self::Counter>> {
         let _ = device;
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// What `qp` does from now on is counted by `counter` and not by its port.
+    /// Counts the work of `qp` in `counter` from now on, and not in its port.
     fn bind_counter(qp: &Qp<Self>, counter: &Self::Counter) {
         let _ = (qp, counter);
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// What `qp` does from now on is counted by its port.
+    /// Counts the work of `qp` in its port from now on.
     fn unbind_counter(qp: &Qp<Self>) {
         let _ = qp;
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Fills in the values of a counter, in the order of [`COUNTERS`](Self::COUNTERS).
+    /// Stores the values of a counter, in the order of [`COUNTERS`](Self::COUNTERS).
     fn counter_values(counter: &Self::Counter, values: &mut [u64]) {
         let _ = (counter, values);
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Tells what there is to know of a queue pair.
+    /// Adds details of a queue pair.
     ///
     /// # Errors
     ///
-    /// Those of [`Details`], which is as far as it needs to get.
+    /// Those of [`Details`], at the first of which it stops.
     fn qp_details(qp: &Qp<Self>, details: &mut Details<'_>) -> Result {
         let _ = (qp, details);
         Ok(())
     }
 
-    /// Tells what there is to know of a completion queue; see [`qp_details`](Self::qp_details).
+    /// Adds details of a completion queue; see [`qp_details`](Self::qp_details).
     fn cq_details(cq: &Cq<Self>, details: &mut Details<'_>) -> Result {
         let _ = (cq, details);
         Ok(())
     }
 
-    /// Tells what there is to know of a memory region; see [`qp_details`](Self::qp_details).
+    /// Adds details of a memory region; see [`qp_details`](Self::qp_details).
     fn mr_details(mr: &Mr<Self>, details: &mut Details<'_>) -> Result {
         let _ = (mr, details);
         Ok(())
     }
 
-    /// Tells what there is to know of a shared receive queue; see [`qp_details`](Self::qp_details).
+    /// Adds details of a shared receive queue; see [`qp_details`](Self::qp_details).
     fn srq_details(srq: &Srq<Self>, details: &mut Details<'_>) -> Result {
         let _ = (srq, details);
         Ok(())

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that keys open, whatever stands behind it.
+//! Memory of any kind that keys open.
 
-use kernel::page::PAGE_SIZE;
-use kernel::prelude::*;
-use kernel::sync::Arc;
-
-use crate::dmabuf::DmaBuf;
-use crate::odp::OnDemand;
-use crate::umem::Umem;
+use crate::{
+    dmabuf::DmaBuf,
+    odp::OnDemand,
+    umem::Umem, //
+};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::Arc, //
+};
 
 pub use crate::memory::Pages;
 
-/// What stands behind a key.
+/// The memory that a key opens.
 pub enum Backing {
     /// Memory of a process, pinned.
     Pinned(Umem),
@@ -23,7 +26,7 @@ pub enum Backing {
 }
 
 impl Backing {
-    /// Bytes of the blocks that it is mapped in.
+    /// Returns the number of bytes of the blocks that it is mapped in.
     pub fn block_bytes(&self) -> usize {
         match self {
             Self::Pinned(umem) => umem.block_bytes(),
@@ -32,7 +35,7 @@ impl Backing {
     }
 }
 
-// SAFETY: Each kind of memory keeps to it.
+// SAFETY: Each kind of memory implements `Pages` itself, and its pieces are passed on unchanged.
 unsafe impl Pages for Backing {
     #[inline]
     fn read_chunks(

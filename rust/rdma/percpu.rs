@@ -3,13 +3,11 @@
 //! Counters with one cell for each CPU.
 
 use core::ptr::NonNull;
-
 use kernel::prelude::*;
-
 use rdma_bindings as bindings;
 
-/// `N` counters that never bounce between CPUs: adding is one instruction on memory of the CPU at
-/// hand, reading walks all CPUs.
+/// `N` counters that never bounce between CPUs. Adding is one instruction on memory of the current CPU.
+/// Reading visits all CPUs.
 ///
 /// # Invariants
 ///
@@ -24,7 +22,7 @@ unsafe impl<const N: usize> Send for PerCpuCounters<N> {}
 unsafe impl<const N: usize> Sync for PerCpuCounters<N> {}
 
 impl<const N: usize> PerCpuCounters<N> {
-    /// All zero, charged to the caller's memory control group. May sleep.
+    /// Creates counters that are zero, charged to the caller's memory control group. May sleep.
     ///
     /// # Errors
     ///
@@ -52,10 +50,11 @@ impl<const N: usize> PerCpuCounters<N> {
             return;
         }
         // SAFETY: `index` is within the `N` cells of each CPU, by the type invariants.
-        unsafe { bindings::this_cpu_add_u64(self.cells.as_ptr().wrapping_add(index), count) };
+        unsafe { bindings::this_cpu_add(self.cells.as_ptr().wrapping_add(index), count) };
     }
 
-    /// The sum of counter `index` over all CPUs; 0 unless `index` is below `N`. Any context.
+    /// Returns the sum of counter `index` over all CPUs; 0 unless `index` is below `N`. Any
+    /// context.
     ///
     /// Additions that happen meanwhile may or may not be in it.
     pub fn sum(&self, index: usize) -> u64 {
@@ -63,13 +62,21 @@ impl<const N: usize> PerCpuCounters<N> {
             return 0;
         }
         let cell = self.cells.as_ptr().wrapping_add(index);
-        // SAFETY: Any number may be asked for the possible CPU that follows it.
-        let next = |cpu: i32| unsafe { bindings::cpumask_next_possible(cpu) };
+        // SAFETY: The function takes any number, and returns the next possible CPU. CAST: Numbers
+        // of CPUs are small.
+        let next = |cpu: i32| unsafe {
+            bindings::cpumask_next(cpu, &raw const bindings::__cpu_possible_mask)
+        } as i32;
         let end = i64::from(kernel::cpu::nr_cpu_ids());
         core::iter::successors(Some(next(-1)), |&cpu| Some(next(cpu)))
             .take_while(|&cpu| i64::from(cpu) < end)
-            // SAFETY: `cell` is within our per-CPU memory and `cpu` is a possible CPU.
-            .map(|cpu| unsafe { bindings::per_cpu_read_u64(cell, cpu) })
+            // SAFETY: `cell` is within our per-CPU memory and `cpu` is a possible CPU. The read is
+            // a `READ_ONCE`.
+            .map(|cpu| unsafe {
+                bindings::per_cpu_ptr(cell.cast(), cpu)
+                    .cast::<u64>()
+                    .read_volatile()
+            })
             .fold(0, u64::wrapping_add)
     }
 }

@@ -1,34 +1,55 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What users in the kernel post, and what they poll.
+//! Work requests that users in the kernel post, and completions that they poll.
 //!
-//! The lists that they post are C structures of theirs, which stay as they are during the call. A
-//! user in the kernel is trusted with what only it can know: that a pointer points to something. All
-//! that can be checked is.
+//! The lists that they post are their own C structures, which do not change during the call. A user
+//! in the kernel is trusted to pass valid pointers, as only the user can know that. All values that
+//! can be checked are checked.
 
-use core::marker::PhantomData;
-use core::ptr::NonNull;
-use core::slice;
-
+use crate::{
+    driver::Driver,
+    object::Ah,
+    upcall::QpUpcall, //
+};
+use core::{
+    marker::PhantomData,
+    ptr::NonNull,
+    slice, //
+};
 use kernel::prelude::*;
-
 use rdma_bindings as bindings;
-use roce::abi::{KernelCompletion, Sge};
-use roce::completion::Status;
-use roce::num::{Imm, Iova, Lkey, Qkey, Qpn, Rkey};
-use roce::wr::{AtomicOp, DatagramDest, LocalOp, Register, Remote, SendFlags, SendOp};
-
-use crate::driver::Driver;
-use crate::object::Ah;
-use crate::upcall::QpUpcall;
+use roce::{
+    abi::{
+        KernelCompletion,
+        Sge, //
+    },
+    completion::Status,
+    num::{
+        Imm,
+        Iova,
+        Lkey,
+        Qkey,
+        Qpn,
+        Rkey, //
+    },
+    wr::{
+        AtomicOp,
+        DatagramDest,
+        LocalOp,
+        Register,
+        Remote,
+        SendFlags,
+        SendOp, //
+    }, //
+};
 
 /// A list of sends, in order.
 ///
 /// # Invariants
 ///
-/// `next` is null or a valid work request, whose list ends with null, for `'a`; `current` is the one
-/// that was returned last, or the first. Each is of the C type that goes with its opcode and, if
-/// `is_datagram`, with a queue pair for datagrams.
+/// `next` is null, or a work request that is valid for `'a`, in a list that ends with null;
+/// `current` is the one that was returned last, or the first. Each is of the C type that goes with
+/// its opcode and, if `is_datagram`, with a queue pair for datagrams.
 pub struct SendList<'a, T: Driver> {
     next: *const bindings::ib_send_wr,
     current: *const bindings::ib_send_wr,
@@ -39,7 +60,7 @@ pub struct SendList<'a, T: Driver> {
 impl<'a, T: Driver> SendList<'a, T> {
     /// # Safety
     ///
-    /// As the invariants say.
+    /// The arguments must meet the invariants.
     pub(crate) unsafe fn new(first: *const bindings::ib_send_wr, is_datagram: bool) -> Self {
         // INVARIANT: The caller promises it.
         Self {
@@ -50,7 +71,7 @@ impl<'a, T: Driver> SendList<'a, T> {
         }
     }
 
-    /// The work request that was returned last, or the first.
+    /// Returns the work request that was returned last, or the first.
     pub(crate) fn current(&self) -> *const bindings::ib_send_wr {
         self.current
     }
@@ -64,7 +85,7 @@ impl<'a, T: Driver> Iterator for SendList<'a, T> {
         self.current = self.next;
         // SAFETY: By the invariants it is valid.
         self.next = unsafe { raw.as_ref() }.next;
-        // INVARIANT: As those of the list.
+        // INVARIANT: The invariants of the list imply those of the request.
         Some(SendWr {
             raw,
             is_datagram: self.is_datagram,
@@ -87,22 +108,21 @@ pub struct SendWr<'a, T: Driver> {
 
 impl<'a, T: Driver> SendWr<'a, T> {
     fn raw(&self) -> &'a bindings::ib_send_wr {
-        // SAFETY: By the invariants.
+        // SAFETY: By the invariants the request is valid for `'a`.
         unsafe { self.raw.as_ref() }
     }
 
-    /// The poster's name for it.
+    /// Returns the poster's identifier of it.
     pub fn wr_id(&self) -> u64 {
         // SAFETY: Both members of the union are 64 bits.
         unsafe { self.raw().__bindgen_anon_1.wr_id }
     }
 
-    /// What to do.
+    /// Returns the operation.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for what is not among it: what the kernel has no work request for, or ferroce does
-    /// not know.
+    /// `EINVAL` for an operation that the kernel has no work request for, or that ferroce does not know.
     pub fn op(&self) -> Result<SendOp> {
         // SAFETY: Both members of the union are 32 bits.
         let (imm, rkey) = unsafe {
@@ -135,10 +155,11 @@ impl<'a, T: Driver> SendWr<'a, T> {
         })
     }
 
-    /// The memory of the peer's that a READ or WRITE is for. Not to be called for anything else.
+    /// Returns the peer's memory of a READ, WRITE or atomic WRITE. It must not be called for other
+    /// operations.
     fn remote(&self) -> Remote {
-        // SAFETY: By the invariants a work request of such an opcode is of this type, which starts
-        // with what is common to all.
+        // SAFETY: By the invariants a work request of such an opcode is an `ib_rdma_wr`, which
+        // starts with the part that all have in common.
         let raw = unsafe { self.raw.cast::<bindings::ib_rdma_wr>().as_ref() };
         Remote {
             iova: Iova(raw.remote_addr),
@@ -146,9 +167,10 @@ impl<'a, T: Driver> SendWr<'a, T> {
         }
     }
 
-    /// An atomic. Not to be called for anything else.
+    /// Returns an atomic operation. It must not be called for other operations.
     fn atomic(&self, is_swap: bool) -> SendOp {
-        // SAFETY: As for `remote`.
+        // SAFETY: By the invariants a work request of such an opcode is an `ib_atomic_wr`, which
+        // starts with the part that all have in common.
         let raw = unsafe { self.raw.cast::<bindings::ib_atomic_wr>().as_ref() };
         let op = if is_swap {
             AtomicOp::CompareSwap {
@@ -169,13 +191,14 @@ impl<'a, T: Driver> SendWr<'a, T> {
         }
     }
 
-    /// A registration. Not to be called for anything else.
+    /// Returns a registration. It must not be called for other operations.
     ///
     /// # Errors
     ///
     /// `EINVAL` if it is for another region than its key.
     fn register(&self) -> Result<LocalOp> {
-        // SAFETY: As for `remote`.
+        // SAFETY: By the invariants a work request of such an opcode is an `ib_reg_wr`, which
+        // starts with the part that all have in common.
         let raw = unsafe { self.raw.cast::<bindings::ib_reg_wr>().as_ref() };
         // SAFETY: The poster's region is valid.
         let mr = unsafe { raw.mr.as_ref() }.ok_or(EINVAL)?;
@@ -190,7 +213,7 @@ impl<'a, T: Driver> SendWr<'a, T> {
         }))
     }
 
-    /// How.
+    /// Returns the flags of the send.
     ///
     /// # Errors
     ///
@@ -210,7 +233,7 @@ impl<'a, T: Driver> SendWr<'a, T> {
         })
     }
 
-    /// Whether what is sent is to be copied now.
+    /// Returns true if the data is to be copied now.
     pub fn is_inline(&self) -> bool {
         self.has(bindings::ib_send_flags_IB_SEND_INLINE)
     }
@@ -219,7 +242,7 @@ impl<'a, T: Driver> SendWr<'a, T> {
         self.raw().send_flags & flag != 0
     }
 
-    /// It as a datagram; `None` for all other sends.
+    /// Returns it as a datagram, or `None` for all other sends.
     fn ud(&self) -> Option<&'a bindings::ib_ud_wr> {
         let is_send = matches!(
             self.raw().opcode,
@@ -229,12 +252,12 @@ impl<'a, T: Driver> SendWr<'a, T> {
         (self.is_datagram && is_send).then(|| unsafe { self.raw.cast().as_ref() })
     }
 
-    /// Index of the P_Key of a datagram, for QP1; `None` for all other sends.
+    /// Returns the index of the P_Key of a datagram, for QP1; `None` for all other sends.
     pub fn pkey_index(&self) -> Option<u16> {
         Some(self.ud()?.pkey_index)
     }
 
-    /// Where a datagram goes; `None` for all other sends.
+    /// Returns the destination of a datagram; `None` for all other sends.
     pub fn datagram(&self) -> Option<(DatagramDest, &'a Ah<T>)> {
         let raw = self.ud()?;
         let ah = NonNull::new(raw.ah)?;
@@ -246,7 +269,7 @@ impl<'a, T: Driver> SendWr<'a, T> {
         Some((dest, unsafe { Ah::from_raw(ah.as_ptr()) }))
     }
 
-    /// Its memory.
+    /// Returns its memory.
     ///
     /// # Errors
     ///
@@ -257,7 +280,7 @@ impl<'a, T: Driver> SendWr<'a, T> {
         unsafe { SgList::new(raw.sg_list, raw.num_sge) }
     }
 
-    /// Copies what is sent inline to the start of `to`. Returns how much it is.
+    /// Copies inline data to the start of `to`. Returns its length.
     ///
     /// # Errors
     ///
@@ -271,11 +294,11 @@ impl<'a, T: Driver> SendWr<'a, T> {
                 continue;
             }
             let (place, after) = rest.split_at_mut_checked(len).ok_or(EINVAL)?;
-            // The keys of what is inline mean nothing; it is the CPU that reads it.
+            // The keys of inline data have no meaning, because the CPU reads the data.
             let from = sge.addr.0 as usize as *const u8;
-            // SAFETY: The poster has `len` bytes there, which is what it promises by a flag; there is
-            // room for as many. Whoever else may change them does not matter to the copy.
-            unsafe { bindings::copy_shared(place.as_mut_ptr().cast(), from.cast(), len) };
+            // SAFETY: By the inline flag the poster promises that `len` bytes may be read there,
+            // and `place` has room for as many. The copy tolerates concurrent changes of the bytes.
+            unsafe { bindings::memcpy(place.as_mut_ptr().cast(), from.cast(), len) };
             total = total.checked_add(sge.length).ok_or(EINVAL)?;
             rest = after;
         }
@@ -299,16 +322,16 @@ impl<'a> SgList<'a> {
         if list.is_null() {
             return Err(EINVAL);
         }
-        // SAFETY: The caller promises it.
+        // SAFETY: `list` is not null, so the caller promises `count` valid elements.
         Ok(Self(unsafe { slice::from_raw_parts(list, count) }.iter()))
     }
 
-    /// How many are left.
+    /// Returns the number of SGEs that are left.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether none is left.
+    /// Returns true if none is left.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -331,8 +354,8 @@ impl Iterator for SgList<'_> {
 ///
 /// # Invariants
 ///
-/// `next` is null or a valid work request, whose list ends with null, for `'a`; `current` is the one
-/// that was returned last, or the first.
+/// `next` is null, or a work request that is valid for `'a`, in a list that ends with null;
+/// `current` is the one that was returned last, or the first.
 pub struct RecvList<'a> {
     next: *const bindings::ib_recv_wr,
     current: *const bindings::ib_recv_wr,
@@ -342,7 +365,7 @@ pub struct RecvList<'a> {
 impl RecvList<'_> {
     /// # Safety
     ///
-    /// As the invariants say.
+    /// The arguments must meet the invariants.
     pub(crate) unsafe fn new(first: *const bindings::ib_recv_wr) -> Self {
         // INVARIANT: The caller promises it.
         Self {
@@ -352,7 +375,7 @@ impl RecvList<'_> {
         }
     }
 
-    /// The work request that was returned last, or the first.
+    /// Returns the work request that was returned last, or the first.
     pub(crate) fn current(&self) -> *const bindings::ib_recv_wr {
         self.current
     }
@@ -374,13 +397,13 @@ impl<'a> Iterator for RecvList<'a> {
 pub struct RecvWr<'a>(&'a bindings::ib_recv_wr);
 
 impl<'a> RecvWr<'a> {
-    /// The poster's name for it.
+    /// Returns the poster's identifier of it.
     pub fn wr_id(&self) -> u64 {
         // SAFETY: Both members of the union are 64 bits.
         unsafe { self.0.__bindgen_anon_1.wr_id }
     }
 
-    /// Its memory.
+    /// Returns its memory.
     ///
     /// # Errors
     ///
@@ -391,7 +414,7 @@ impl<'a> RecvWr<'a> {
     }
 }
 
-/// Where a user in the kernel wants its completions.
+/// The array in which a user in the kernel gets its completions.
 ///
 /// # Invariants
 ///
@@ -417,18 +440,18 @@ impl Completions<'_> {
         }
     }
 
-    /// How many were pushed.
+    /// Returns the number of completions that were pushed.
     pub(crate) fn filled(&self) -> i32 {
         self.filled
     }
 
-    /// Whether there is no room for one more.
+    /// Returns true if there is no room for one more.
     pub fn is_full(&self) -> bool {
         self.room == 0
     }
 
-    /// Hands out one more, of the queue pair that `qp` tells the owner of. Nothing happens if there
-    /// is no room, or that queue pair is gone.
+    /// Adds a completion of the queue pair of `qp`. Does nothing if there is no room, or if that
+    /// queue pair is being destroyed.
     pub fn push(&mut self, completion: &KernelCompletion, qp: &QpUpcall) {
         let (Some(left), Some(qp)) = (self.room.checked_sub(1), qp.object()) else {
             return;
@@ -450,7 +473,7 @@ impl Completions<'_> {
     }
 }
 
-/// What a completion says when all is well.
+/// Stores the fields of a successful completion.
 fn fill(wc: &mut bindings::ib_wc, completion: &KernelCompletion) {
     let mut flags = 0;
     wc.opcode = completion.opcode;

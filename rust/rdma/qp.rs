@@ -2,21 +2,43 @@
 
 //! Attributes of queue pairs, as verbs pass them.
 
+use crate::{
+    ah::{
+        AhAttr,
+        AhInfo, //
+    },
+    driver::Driver,
+    errno::EOPNOTSUPP,
+    object::{
+        Cq,
+        Qp,
+        Srq, //
+    }, //
+};
 use core::ptr::NonNull;
-
-use kernel::prelude::*;
-use kernel::sync::atomic::{atomic_store, Relaxed};
-
+use kernel::{
+    prelude::*,
+    sync::atomic::{
+        atomic_store,
+        Relaxed, //
+    }, //
+};
 use rdma_bindings as bindings;
-use roce::num::{Mtu, Psn, Qkey, Qpn};
-use roce::qp::{Attr, Mask, State};
+use roce::{
+    num::{
+        Mtu,
+        Psn,
+        Qkey,
+        Qpn, //
+    },
+    qp::{
+        Attr,
+        Mask,
+        State, //
+    }, //
+};
 
-use crate::ah::{AhAttr, AhInfo};
-use crate::driver::Driver;
-use crate::errno::EOPNOTSUPP;
-use crate::object::{Cq, Qp, Srq};
-
-/// What a queue pair transports by.
+/// The transport of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QpType {
     /// Reliable connection.
@@ -53,40 +75,41 @@ impl QpType {
     }
 }
 
-/// Who finds out where the peer of a queue pair is, when its address vector is set.
+/// The resolver of the peer's address, when the address vector of a queue pair is set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resolver {
-    /// The core: before it calls [`modify_qp`](crate::ops::Operations::modify_qp) it has looked up
-    /// the route to the peer and its MAC address by the IP stack, and it refuses the call if there is
-    /// none.
+    /// The core. Before it calls [`modify_qp`](crate::ops::Operations::modify_qp), it looks up the
+    /// route to the peer and its MAC address by the IP stack. It refuses the call if there is none.
     Core,
     /// The driver, by [`AhAttr::resolve`](crate::ah::AhAttr::resolve).
     Driver,
 }
 
 impl<T: Driver> Qp<T> {
-    /// Says who resolves the address that is set next, by a process.
+    /// Selects the resolver of the address that a process sets next.
     ///
-    /// The core does so for the types of queue pairs that it knows to be connected, and has no other
-    /// way of asking. So a queue pair that is left to its driver shows itself as one of type
-    /// `DRIVER` meanwhile, in `rdma resource` for example, and is to be given back as soon as it has
-    /// its address. It matters to nothing else in the core: a queue pair is entered in its tables
-    /// when it is created, as what it is.
+    /// The core resolves for the types of queue pairs that it knows as connected, and offers no
+    /// other choice. So a queue pair with the driver as its resolver shows the type `DRIVER`
+    /// meanwhile, for example in `rdma resource`. The driver must select the core again as soon as
+    /// the queue pair has its address. Nothing else in the core depends on this type: the core
+    /// enters a queue pair in its tables at its creation, with the real type.
     ///
-    /// The driver serialises calls for the same queue pair. A call that the core has begun meanwhile
-    /// may go either way, which [`AhAttr::resolve`](crate::ah::AhAttr::resolve) takes into account.
+    /// The driver serialises calls for the same queue pair. A call that the core began meanwhile
+    /// may have either resolver, which [`AhAttr::resolve`](crate::ah::AhAttr::resolve) takes into
+    /// account.
     pub fn set_resolver(&self, resolver: Resolver, qp_type: QpType) {
         let shown = match resolver {
             Resolver::Driver if self.is_user() => bindings::ib_qp_type_IB_QPT_DRIVER,
             // The core resolves for processes alone.
             _ => qp_type.to_raw(),
         };
-        // SAFETY: By the invariants the queue pair is valid. The core only reads this, a word.
+        // SAFETY: By the invariants the queue pair is valid. The core only reads this field, which
+        // is one word.
         unsafe { atomic_store(&raw mut (*self.as_raw()).qp_type, shown, Relaxed) };
     }
 }
 
-/// How large the queues of a queue pair are.
+/// The sizes of the queues of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QpCaps {
     /// Work requests of the send queue.
@@ -121,17 +144,17 @@ impl QpCaps {
     }
 }
 
-/// What a queue pair is created with.
+/// Parameters of a new queue pair.
 pub struct QpInit<'a, T: Driver> {
-    /// What it transports by.
+    /// The transport.
     pub qp_type: QpType,
-    /// Where completions of sends go.
+    /// The completion queue for sends.
     pub send_cq: &'a Cq<T>,
-    /// Where completions of receives go.
+    /// The completion queue for receives.
     pub recv_cq: &'a Cq<T>,
-    /// How large the queues have to be at least; the driver writes how large they are.
+    /// The least sizes of the queues. The driver replaces them by the actual sizes.
     pub caps: QpCaps,
-    /// All sends make completions, and not just those that ask for one.
+    /// True if all sends make completions, and not only those that request one.
     pub sq_sig_all: bool,
     /// Flags that the standard doesn't know; `enum ib_qp_create_flags`.
     pub create_flags: u32,
@@ -155,47 +178,50 @@ impl<'a, T: Driver> QpInit<'a, T> {
         }
         Ok(Self {
             qp_type: QpType::from_raw(raw.qp_type)?,
-            // SAFETY: The caller promises it.
+            // SAFETY: It is not null, and the caller promises a queue that was created for a device
+            // of `T`.
             send_cq: unsafe { Cq::from_raw(raw.send_cq) },
-            // SAFETY: As above.
+            // SAFETY: It is not null, and the caller promises a queue that was created for a device
+            // of `T`.
             recv_cq: unsafe { Cq::from_raw(raw.recv_cq) },
             caps: QpCaps::from_raw(&raw.cap),
             sq_sig_all: raw.sq_sig_type == bindings::ib_sig_type_IB_SIGNAL_ALL_WR,
             create_flags: raw.create_flags,
             port: raw.port_num,
             srq: NonNull::new(raw.srq)
-                // SAFETY: As above.
+                // SAFETY: It is not null, and the caller promises a queue that was created for a
+                // device of `T`.
                 .map(|srq| unsafe { Srq::from_raw(srq.as_ptr()) }),
         })
     }
 }
 
-/// What is to be changed of a queue pair.
+/// Changes to a queue pair.
 ///
-/// Its attributes are in `values`, unchecked, as far as `mask` names them; those that the core has
-/// to make sense of are beside it, where they are named.
+/// The attributes that `mask` names are in `values`, unchecked. Attributes that the core has to
+/// interpret are beside it.
 #[non_exhaustive]
 pub struct QpAttr<'a> {
-    /// Which attributes are to be changed.
+    /// The attributes to change.
     pub mask: Mask,
     /// The values of most of them.
     pub values: Attr,
-    /// The state to go to.
+    /// The new state.
     pub state: Option<State>,
-    /// The state that the caller believes it to be in.
+    /// The current state, as the caller believes.
     pub cur_state: Option<State>,
-    /// Raise an event when the send queue has drained.
+    /// Whether to raise an event when the send queue has drained.
     pub en_sqd_async_notify: Option<bool>,
     /// Index of the P_Key.
     pub pkey_index: Option<u16>,
     /// The port, from 1.
     pub port: Option<u32>,
-    /// Where packets go.
+    /// The destination of packets.
     pub av: Option<AhAttr<'a>>,
 }
 
 impl<'a> QpAttr<'a> {
-    /// What devices of RoCE have.
+    /// Attributes of RoCE devices.
     const SUPPORTED: u32 = bindings::ib_qp_attr_mask_IB_QP_ATTR_STANDARD_BITS
         & !bindings::ib_qp_attr_mask_IB_QP_ALT_PATH
         & !bindings::ib_qp_attr_mask_IB_QP_PATH_MIG_STATE
@@ -203,12 +229,13 @@ impl<'a> QpAttr<'a> {
 
     /// # Errors
     ///
-    /// `EINVAL` if a state or address vector is none, `EOPNOTSUPP` for attributes that the standard
-    /// doesn't know, and for alternate paths and new sizes, which devices of RoCE don't have.
+    /// `EINVAL` if a state or address vector is invalid, `EOPNOTSUPP` for attributes that the
+    /// standard doesn't know, and for alternate paths and new sizes, which devices of RoCE don't
+    /// have.
     ///
     /// # Safety
     ///
-    /// If `mask` says that there is an address vector, its GID attribute must be held for `'a`.
+    /// If `mask` names an address vector, its GID attribute must be held for `'a`.
     pub(crate) unsafe fn from_raw(raw: &'a bindings::ib_qp_attr, mask: u32) -> Result<Self> {
         if mask & !Self::SUPPORTED != 0 {
             return Err(EOPNOTSUPP);
@@ -250,22 +277,22 @@ impl<'a> QpAttr<'a> {
         })
     }
 
-    /// The state that the queue pair is to go to from `current`, which may be the same.
+    /// Returns the next state of the queue pair, which may be `current`.
     ///
-    /// Checks that the standard allows the transition for that type, and that the attributes are
-    /// those that it requires and no others than it allows. Any context; to be called under the
-    /// lock that guards the state.
+    /// Checks that the standard allows the transition for that type, and that all required
+    /// attributes and only allowed ones are present. Any context; to be called under the lock that
+    /// guards the state.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the transition or the attributes are not allowed, or if the caller believed it
-    /// in a state other than `current`.
+    /// `EINVAL` if the transition or the attributes are not allowed, or if the caller's state is
+    /// not `current`.
     pub fn transition(&self, current: State, qp_type: QpType) -> Result<State> {
         if self.cur_state.is_some_and(|believed| believed != current) {
             return Err(EINVAL);
         }
         let next = self.state.unwrap_or(current);
-        // SAFETY: A pure function of values that are each in the range of its tables.
+        // SAFETY: The function only reads its tables, and each value is in their range.
         let is_ok = unsafe {
             bindings::ib_modify_qp_is_ok(
                 current as bindings::ib_qp_state,
@@ -321,11 +348,11 @@ pub struct QpInfo {
     pub sq_psn: Psn,
     /// The peer's queue pair.
     pub dest_qp_num: Qpn,
-    /// What peers may do; `enum ib_access_flags`.
+    /// The rights of peers; `enum ib_access_flags`.
     pub access: u32,
-    /// How large the queues are.
+    /// The sizes of the queues.
     pub caps: QpCaps,
-    /// Where packets go, once it is known.
+    /// The destination of packets, once it is known.
     pub av: Option<AhInfo>,
     /// Index of the P_Key.
     pub pkey_index: u16,
@@ -341,11 +368,11 @@ pub struct QpInfo {
     pub port: u32,
     /// Code of the local ACK timeout.
     pub timeout: u8,
-    /// How often to try again when the peer is silent or misses a packet.
+    /// The number of retries when the peer is silent or misses a packet.
     pub retry_cnt: u8,
-    /// How often to try again when the peer is not ready.
+    /// The number of retries when the peer is not ready.
     pub rnr_retry: u8,
-    /// All sends make completions.
+    /// True if all sends make completions.
     pub sq_sig_all: bool,
 }
 

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Safe abstractions over the RDMA core and the parts of the network stack that a RoCE driver
-//! needs.
+//! Safe abstractions over the RDMA core and the parts of the network stack that a RoCE driver needs.
 //!
 //! # Layers
 //!
-//! From the lowest to the highest. A module imports from layers below its own, and from its own
-//! without a circle, as `scripts/circles` checks:
+//! The list is from the lowest layer to the highest. A module imports from lower layers, and from its
+//! own without a circle, as `scripts/circles` checks:
 //!
 //! - Primitives: [`sync`], [`sched`], [`time`], [`percpu`], [`slots`], [`done`], [`share`],
-//!   [`revocable`], [`crc`]; [`module`], which sees to it that the module can be unloaded, and what it
-//!   waits for: [`timer`], [`work`], [`table`].
-//! - Memory and the network: [`memory`], what can be done with any; [`pmem`]; [`ring`], shared with a
+//!   [`revocable`], [`crc`]; [`module`], which makes the module safe to unload; its users [`timer`],
+//!   [`work`] and [`table`].
+//! - Memory and the network: [`memory`], the operations on any memory; [`pmem`]; [`ring`], shared with a
 //!   process; [`sg`], scatter lists; [`net`].
-//! - A device and its memory: [`device`], with the values that a [`driver`] has behind each object,
-//!   and `registry`, of all devices; [`pages`], which keys open: [`umem`], pinned, [`odp`], paged in
-//!   on demand, [`dmabuf`], another driver's; [`mmap`], which processes map.
-//! - Objects of verbs: [`object`]; [`udata`], [`ah`], [`qp`] and [`post`], what verbs pass for them;
-//!   [`upcall`], telling the owner; [`stats`] and [`restrack`], for people.
-//! - Verbs: [`ops`], what a driver implements, and `ib_device_ops` that calls it.
-//! - Links: [`link`], the type that a driver registers, and making and registering its devices.
+//! - Devices and their memory: [`device`]; [`driver`], the values of a driver for each object;
+//!   `registry`, all devices; [`pages`], the memory of a key: [`umem`] is pinned, [`odp`] paged in on
+//!   demand, [`dmabuf`] another driver's; [`mmap`], mappings of processes.
+//! - Objects of verbs: [`object`]; [`udata`], [`ah`], [`qp`] and [`post`], their parameters; [`upcall`],
+//!   events for the owner; [`stats`] and [`restrack`], reports to users.
+//! - Verbs: [`ops`], which a driver implements, and `ib_device_ops`, which calls it.
+//! - Links: [`link`], the link type of a driver, and its devices.
+//! - [`abi`], layouts of the kernel's headers.
 //!
-//! Safe to use means: whatever a driver does with what is here, in whatever order, memory stays
-//! sound. It may still deadlock by calling what sleeps where one must not; each item says so.
+//! Safe means that no calls of a driver, in any order, make memory unsound. A driver may still
+//! deadlock if it sleeps in atomic context. Each item says whether it sleeps.
 
-// What the kernel's interfaces are held to, and what differs between kernels.
-mod abi;
+pub mod abi;
+// The differences between kernels.
 mod compat;
 
 pub use compat::errno;
@@ -78,5 +78,5 @@ pub mod ops;
 // Links.
 pub mod link;
 
-/// What the messages of this crate start with.
+/// The prefix of the messages of this crate.
 const __LOG_PREFIX: &[u8] = b"ferroce\0";

@@ -2,22 +2,32 @@
 
 //! The driver that is registered, and its devices.
 //!
-//! They are kept in a list, for the driver to find those over a netdev, and for the module to be
-//! unloaded safely: `ib_unregister_driver`, which the core has for that, takes devices by their driver
-//! id, and that of `rxe` is shared with `rdma_rxe`.
+//! A list keeps the devices. By it the driver finds those over a netdev, and the module is unloaded
+//! safely. `ib_unregister_driver` of the core cannot serve that: it selects devices by their driver
+//! id, and `rdma_rxe` has the same id.
 
-use core::any::TypeId;
-use core::ptr::NonNull;
-
-use kernel::prelude::*;
-use kernel::sync::{new_mutex, Arc, Mutex};
-use kernel::types::Opaque;
-
+use crate::{
+    device::DeviceMemory,
+    sync::{
+        Global,
+        GlobalGuard, //
+    },
+    time::msleep, //
+};
+use core::{
+    any::TypeId,
+    ptr::NonNull, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        new_mutex,
+        Arc,
+        Mutex, //
+    },
+    types::Opaque, //
+};
 use rdma_bindings as bindings;
-
-use crate::device::DeviceMemory;
-use crate::sync::{Global, GlobalGuard};
-use crate::time::msleep;
 
 /// The driver's registration and its devices.
 ///
@@ -35,7 +45,7 @@ pub(crate) struct Registry {
 
 // SAFETY: The module outlives the registry; the core guards its own part of `ops`.
 unsafe impl Send for Registry {}
-// SAFETY: As above.
+// SAFETY: Shared access to `devices` is under its lock; the core guards its own part of `ops`.
 unsafe impl Sync for Registry {}
 
 struct Devices {
@@ -80,7 +90,7 @@ impl Registry {
         Ok((registry, global))
     }
 
-    /// The registration of the driver `T`.
+    /// Returns the registration of the driver `T`.
     ///
     /// # Errors
     ///
@@ -92,12 +102,12 @@ impl Registry {
             .ok_or(ENODEV)
     }
 
-    /// The module whose code the devices run.
+    /// Returns the module of the driver.
     pub(crate) fn module(&self) -> *mut bindings::module {
         self.module
     }
 
-    /// What devices refer to as their link type.
+    /// Returns the link type that devices refer to.
     pub(crate) fn ops(&self) -> *mut bindings::rdma_link_ops {
         self.ops.get()
     }
@@ -106,7 +116,7 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// `ENODEV` if the driver is going, `ENOMEM`.
+    /// `ENODEV` if the driver is being unregistered, `ENOMEM`.
     pub(crate) fn add(&self, device: DeviceMemory) -> Result {
         let mut devices = self.devices.lock();
         if devices.closed {
@@ -127,7 +137,7 @@ impl Registry {
             .retain(|entry| entry.device.as_ptr() != device.as_ptr());
     }
 
-    /// The first device that was added after the one of that number, and its own.
+    /// Returns the first device that was added after the one with `number`, and its number.
     pub(crate) fn after(&self, number: u64) -> Option<(u64, DeviceMemory)> {
         self.devices
             .lock()
@@ -137,12 +147,13 @@ impl Registry {
             .map(|entry| (entry.number, entry.device.clone()))
     }
 
-    /// Unregisters all devices, and lets none be added. May sleep.
+    /// Unregisters all devices, and refuses new ones. May sleep.
     pub(crate) fn unregister_all(&self) {
         self.devices.lock().closed = true;
         while let Some((_, device)) = self.after(0) {
-            // SAFETY: The device is valid. Others may do the same: when this returns it is
-            // unregistered, and `dealloc_driver` has removed it from the list.
+            // SAFETY: The device is valid, and other threads may call the function, too. When it
+            // returns, the device is unregistered, and `dealloc_driver` has removed it from the
+            // list.
             unsafe { bindings::ib_unregister_device(device.as_ptr()) };
             if self
                 .after(0)
@@ -155,7 +166,7 @@ impl Registry {
     }
 }
 
-/// Removes `device` from the list of whatever driver is registered. May sleep.
+/// Removes `device` from the list of the registered driver. May sleep.
 pub(crate) fn forget(device: NonNull<bindings::ib_device>) {
     if let Some(registry) = REGISTRY.get() {
         registry.remove(device);

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What `rdma resource show` tells of an object beside what the core knows of it.
+//! Details that a driver adds to the objects of `rdma resource show`.
 
-use core::marker::PhantomData;
-use core::ptr::NonNull;
-
-use kernel::error::to_result;
-use kernel::ffi::c_int;
-use kernel::prelude::*;
-
+use core::{
+    marker::PhantomData,
+    ptr::NonNull, //
+};
+use kernel::{
+    error::to_result,
+    ffi::c_int,
+    prelude::*, //
+};
 use rdma_bindings as bindings;
 
 /// The details of an object, under names of the driver's: `rdma -dd resource show`.
@@ -29,8 +31,7 @@ impl Details<'_> {
     ///
     /// # Errors
     ///
-    /// `EMSGSIZE` if the message is full; the core goes on in another one, from the start of the
-    /// object.
+    /// `EMSGSIZE` if the message is full. The core then starts the object again in another message.
     pub fn number(&mut self, name: &CStr, value: impl Into<u64>) -> Result {
         let name = name.to_bytes_with_nul().as_ptr().cast();
         // SAFETY: By the invariants the message is ours to write; the name ends with a zero.
@@ -46,7 +47,7 @@ impl Details<'_> {
     /// As for [`number`](Self::number).
     pub fn hex(&mut self, name: &CStr, value: impl Into<u64>) -> Result {
         let name = name.to_bytes_with_nul().as_ptr().cast();
-        // SAFETY: As in `number`.
+        // SAFETY: By the invariants the message is ours to write; the name ends with a zero.
         to_result(unsafe {
             bindings::rdma_nl_put_driver_u64_hex(self.message.as_ptr(), name, value.into())
         })
@@ -60,7 +61,7 @@ impl Details<'_> {
     pub fn word(&mut self, name: &CStr, value: &CStr) -> Result {
         let name = name.to_bytes_with_nul().as_ptr().cast();
         let value = value.to_bytes_with_nul().as_ptr().cast();
-        // SAFETY: As in `number`, and the value ends with a zero, too.
+        // SAFETY: By the invariants the message is ours to write; name and value end with a zero.
         to_result(unsafe {
             bindings::rdma_nl_put_driver_string(self.message.as_ptr(), name, value)
         })
@@ -94,12 +95,12 @@ pub(crate) unsafe fn write(
     });
     match filled {
         Ok(()) => {
-            // SAFETY: The nest was opened above, in this message.
+            // SAFETY: The nest was opened in this message and is not closed.
             unsafe { bindings::nla_nest_end(message.as_ptr(), nest) };
             0
         }
         Err(error) => {
-            // SAFETY: As above.
+            // SAFETY: The nest was opened in this message and is not closed.
             unsafe { bindings::nla_nest_cancel(message.as_ptr(), nest) };
             error.to_errno()
         }

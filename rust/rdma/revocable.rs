@@ -1,23 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Objects that are taken away from those who still refer to what holds them.
+//! Objects that can be revoked while others still refer to their holder.
 //!
-//! The kernel crate has the same, but waits for an ordinary grace period of RCU each time, some
-//! milliseconds: a process that ends would take minutes to give ten thousands of them back.
-
-use core::pin::Pin;
-use core::ptr;
-
-use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Full};
-use kernel::sync::rcu;
-use kernel::types::Opaque;
-
-use rdma_bindings as bindings;
+//! The `Revocable` of the kernel crate waits for an ordinary grace period of RCU each time, which
+//! takes some milliseconds. A process that ends would take minutes to release ten thousands of
+//! objects.
 
 use crate::sync::Marked;
+use core::{
+    pin::Pin,
+    ptr, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Full, //
+        },
+        rcu, //
+    },
+    types::Opaque, //
+};
+use rdma_bindings as bindings;
 
-/// A `T` that is there until it is revoked.
+/// A `T` that exists until it is revoked.
 ///
 /// # Invariants
 ///
@@ -29,24 +36,26 @@ pub struct Revocable<T> {
     object: Opaque<T>,
 }
 
-// SAFETY: It owns a `T`, which goes wherever this does.
+// SAFETY: It owns a `T`, and both move to another thread together.
 unsafe impl<T: Send> Send for Revocable<T> {}
-// SAFETY: Others get references to the `T`, and whoever revokes it drops it.
+// SAFETY: Shared access gives out references to the `T`, which is `Sync`. Any thread may revoke and
+// so drop the `T`, which is `Send`.
 unsafe impl<T: Send + Sync> Sync for Revocable<T> {}
 
 impl<T> Revocable<T> {
-    /// Holds `object`.
+    /// Creates a holder of `object`.
     pub fn new(object: T) -> impl PinInit<Self> {
-        // INVARIANT: It is there.
+        // INVARIANT: The object is initialised.
         pin_init!(Self {
             is_there: Atomic::new(true),
             object: Opaque::new(object),
         })
     }
 
-    /// The object, unless it was revoked. Any context.
+    /// Returns the object, unless it was revoked. Any context.
     ///
-    /// It stays until `guard` is dropped, so that must not be for long, nor may one sleep.
+    /// The object stays until `guard` is dropped. The caller must drop the guard soon, and must not
+    /// sleep before that.
     #[inline]
     pub fn try_access_with_guard<'a>(&'a self, _guard: &'a rcu::Guard) -> Option<&'a T> {
         if !self.is_there.read_once() {
@@ -58,14 +67,15 @@ impl<T> Revocable<T> {
     }
 
     /// Takes the object away, waits until nobody uses it, and drops it. Sleeps, for some tens of
-    /// microseconds: other CPUs are asked to hurry. Does nothing the second time.
+    /// microseconds: the grace period is expedited. Does nothing the second time.
     pub fn revoke(&self) {
         if !self.is_there.xchg(false, Full) {
             return;
         }
-        // SAFETY: No more is asked for than to be called where one may sleep.
+        // SAFETY: The function may sleep, and this one is called where that is allowed.
         unsafe { bindings::synchronize_rcu_expedited() };
-        // SAFETY: It was there until now, nobody uses it any more, and this is the one who saw it.
+        // SAFETY: The object was initialised until now. After the grace period nobody uses it, and
+        // only the caller that cleared `is_there` gets here.
         unsafe { ptr::drop_in_place(self.object.get()) };
     }
 }
@@ -74,7 +84,7 @@ impl<T> Revocable<T> {
 impl<T> PinnedDrop for Revocable<T> {
     fn drop(self: Pin<&mut Self>) {
         if self.is_there.read_once() {
-            // SAFETY: It is there, and nobody else refers to this.
+            // SAFETY: The object is initialised, and nobody else refers to its holder.
             unsafe { ptr::drop_in_place(self.object.get()) };
         }
     }

@@ -1,24 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Rings that the kernel shares with a process, or has for users of its own.
+//! Rings that the kernel shares with a process, or has for users in the kernel.
 //!
 //! A ring is a power of two of equal slots behind a header with a producer and a consumer index
 //! (`struct rxe_queue_buf`), mapped into the process that owns the queue. The owner of an index
 //! stores it with release, the other side loads it with acquire.
 //!
 //! The process may write any byte of it at any time, so nothing here ever forms a reference to the
-//! memory: indices are atomic, masked when loaded, and slots are copied in or out as a whole.
+//! memory. Indices are atomic, and masked when they are loaded. Slots are copied in or out as a
+//! whole.
 
 use core::ptr::NonNull;
-
-use kernel::error::to_result;
-use kernel::page::PAGE_SIZE;
-use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Release};
-use kernel::sync::Arc;
-
+use kernel::{
+    error::to_result,
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Release, //
+        },
+        Arc, //
+    }, //
+};
 use rdma_bindings as bindings;
-use roce::abi::{ring, Ring};
+use roce::abi::{
+    ring,
+    Ring, //
+};
 
 /// Memory that is mapped in the kernel and may be mapped in processes.
 ///
@@ -33,13 +43,14 @@ pub(crate) struct SharedMemory {
 
 // SAFETY: The memory is accessed by atomics and by copies alone, from any context.
 unsafe impl Send for SharedMemory {}
-// SAFETY: As above.
+// SAFETY: Shared access is by atomics and by copies alone, so any number of threads may have it.
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// Zeroed memory for at least `bytes` bytes, charged to the caller's memory control group.
+    /// Allocates zeroed memory of at least `bytes` bytes, charged to the caller's memory control
+    /// group.
     ///
-    /// A process that is at its limit gets an error: it is not for a verb to have it killed.
+    /// A process at its limit gets an error, and is not killed.
     fn new(bytes: usize) -> Result<Self> {
         let bytes = bytes
             .max(1)
@@ -49,7 +60,7 @@ impl SharedMemory {
             | bindings::FERROCE_GFP_RETRY_MAYFAIL
             | bindings::__GFP_ZERO
             | bindings::__GFP_NOWARN;
-        // SAFETY: No more is asked for than to be called where one may sleep.
+        // SAFETY: The function may sleep, and this one is called where that is allowed.
         let base = unsafe { bindings::__vmalloc_noprof(bytes, flags) };
         // INVARIANT: The memory is `bytes` long, and nobody else has its address.
         Ok(Self {
@@ -58,7 +69,7 @@ impl SharedMemory {
         })
     }
 
-    /// Its length in bytes, a multiple of the page size.
+    /// Returns its length in bytes, a multiple of the page size.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -77,7 +88,7 @@ impl SharedMemory {
             // SAFETY: By the invariants the page lies within the memory.
             let page = unsafe { bindings::vmalloc_to_page(self.base.as_ptr().add(offset).cast()) };
             // SAFETY: The caller passes a valid and locked area, and the page is an ordinary one.
-            // That the address lies within the area is checked by the function.
+            // The function checks that the address lies within the area.
             to_result(unsafe { bindings::vm_insert_page(vma, start.wrapping_add(offset), page) })?;
         }
         // Its size is fixed, and a core dump has no use for it.
@@ -101,11 +112,11 @@ impl Drop for SharedMemory {
 
 /// A ring of slots, which a process may map.
 ///
-/// The kernel as a user has one that nobody maps: a clone is the same ring, for the other end.
+/// No process maps the ring of a user in the kernel. A clone is the same ring, for the other end.
 ///
-/// All methods may be called in any context but [`new`](Self::new), which may sleep. They exclude
-/// nobody: who uses an end of a ring must hold the lock that guards it. Dropping the last holder of
-/// the memory frees it, which must not happen with interrupts disabled.
+/// All methods may be called in any context but [`new`](Self::new), which may sleep. They take no
+/// lock: the user of an end of a ring must hold the lock that guards this end. Dropping the last
+/// holder of the memory frees it, which must not happen with interrupts disabled.
 ///
 /// # Invariants
 ///
@@ -117,7 +128,7 @@ pub struct SharedRing {
 }
 
 impl SharedRing {
-    /// An empty ring of that shape. The memory is zeroed and charged to the calling process. May
+    /// Creates an empty ring of that shape. The memory is zeroed and charged to the calling process. May
     /// sleep.
     ///
     /// # Errors
@@ -138,32 +149,32 @@ impl SharedRing {
         Ok(ring)
     }
 
-    /// Its shape.
+    /// Returns its shape.
     #[inline]
     pub fn shape(&self) -> Ring {
         self.shape
     }
 
-    /// Bytes of one slot.
+    /// Returns the number of bytes of one slot.
     #[inline]
     pub fn slot_bytes(&self) -> usize {
         self.shape.slot_bytes()
     }
 
-    /// The index after `index`.
+    /// Returns the index after `index`.
     #[inline]
     #[must_use]
     pub fn next(&self, index: u32) -> u32 {
         self.shape.next(index)
     }
 
-    /// The producer's index: loaded with acquire, masked.
+    /// Returns the producer's index: loaded with acquire, masked.
     #[inline]
     pub fn producer(&self) -> u32 {
         self.word::<{ ring::PRODUCER_INDEX }>().load(Acquire) & self.shape.mask()
     }
 
-    /// The consumer's index: loaded with acquire, masked.
+    /// Returns the consumer's index: loaded with acquire, masked.
     #[inline]
     pub fn consumer(&self) -> u32 {
         self.word::<{ ring::CONSUMER_INDEX }>().load(Acquire) & self.shape.mask()
@@ -188,9 +199,9 @@ impl SharedRing {
     pub fn read(&self, index: u32, to: &mut [u8]) {
         let len = to.len().min(self.slot_bytes());
         // SAFETY: By `slot`, `len` bytes may be read there. The process may change them meanwhile,
-        // which the copy stands: it is no access of Rust's.
+        // which the copy tolerates: it is not an access of Rust.
         unsafe {
-            bindings::copy_shared(to.as_mut_ptr().cast(), self.slot(index).cast(), len);
+            bindings::memcpy(to.as_mut_ptr().cast(), self.slot(index).cast(), len);
         }
     }
 
@@ -198,26 +209,27 @@ impl SharedRing {
     #[inline]
     pub fn write(&self, index: u32, from: &[u8]) {
         let len = from.len().min(self.slot_bytes());
-        // SAFETY: By `slot`, `len` bytes may be written there. See `read` for the process.
+        // SAFETY: By `slot`, `len` bytes may be written there. The process may change them
+        // meanwhile, which the copy tolerates: it is not an access of Rust.
         unsafe {
-            bindings::copy_shared(self.slot(index).cast(), from.as_ptr().cast(), len);
+            bindings::memcpy(self.slot(index).cast(), from.as_ptr().cast(), len);
         }
     }
 
-    /// The memory, for those who map it.
+    /// Returns the memory, for mappings.
     pub(crate) fn memory(&self) -> &Arc<SharedMemory> {
         &self.memory
     }
 
-    /// Where slot `index` starts: [`slot_bytes`](Self::slot_bytes) bytes from there are the ring's,
-    /// whatever the index.
+    /// Returns the address of slot `index`. For any index, the [`slot_bytes`](Self::slot_bytes)
+    /// bytes from there belong to the ring.
     #[inline]
     fn slot(&self, index: u32) -> *mut u8 {
         // SAFETY: By the invariants the slot lies within the memory, and so does its start.
         unsafe { self.memory.base.as_ptr().add(self.shape.offset(index)) }
     }
 
-    /// The word at `OFFSET` of the header.
+    /// Returns the word at `OFFSET` of the header.
     #[inline]
     fn word<const OFFSET: usize>(&self) -> &Atomic<u32> {
         const { assert!(OFFSET % 4 == 0 && OFFSET < ring::DATA) };

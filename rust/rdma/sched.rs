@@ -1,54 +1,58 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether others want the CPU, and letting them have it.
+//! Lets other tasks run.
 
 use kernel::prelude::*;
-
 use rdma_bindings as bindings;
 
-/// Whether the scheduler has something else for this CPU to do: who has worked for a while, and has
-/// more, had better stop, and go on where others have their turn. Any context.
+/// Returns true if the scheduler wants to run another task on this CPU. A caller with more work should
+/// stop and continue in its next turn. Any context.
 #[inline]
 pub fn is_cpu_wanted() -> bool {
     // SAFETY: Callable in any context.
     unsafe { bindings::is_cpu_wanted() }
 }
 
-/// Has others have their turn, if the scheduler wants that. For work items, with nothing held; does
-/// nothing in a bottom half.
+/// Lets other tasks run, if the scheduler wants that. For work items that hold no lock. Does nothing in
+/// a bottom half.
 ///
-/// A kernel that is preempted lazily has a thread run until the next tick otherwise, however many work
-/// items that are.
+/// On a lazily preempted kernel a thread would otherwise run until the next tick, for any number of work
+/// items.
 pub fn give_way() {
-    // SAFETY: By who calls it nothing is held.
-    unsafe { bindings::give_way() };
+    // SAFETY: Callable in any context.
+    if unsafe { bindings::in_task() } && is_cpu_wanted() {
+        // SAFETY: This is a task, and the caller holds no lock, as documented.
+        unsafe { bindings::schedule() };
+    }
 }
 
-/// Whether somebody waits for this CPU, even if the scheduler will have who runs go on for a while, as
-/// it does for some milliseconds. Any context.
+/// Returns true if another task waits for this CPU, even if the scheduler lets the current one run on
+/// for some milliseconds. Any context.
 #[inline]
 pub fn others_wait() -> bool {
     // SAFETY: Callable in any context.
     unsafe { bindings::others_wait() }
 }
 
-/// Has them go first, for work items that have more to do, with nothing held; does nothing in a bottom
-/// half.
+/// Lets such tasks run first. For work items that have more to do and hold no lock. Does nothing in a
+/// bottom half.
 pub fn let_others_go_first() {
-    // SAFETY: By who calls it nothing is held.
-    unsafe { bindings::let_others_go_first() };
+    // SAFETY: Callable in any context.
+    if unsafe { bindings::in_task() && !bindings::single_task_running() } {
+        // SAFETY: This is a task, and the caller holds no lock, as documented.
+        unsafe { bindings::yield_() };
+    }
 }
 
-/// Lets others run, if they want to, between two pieces of long work. Process context, with nothing held
-/// that spins.
+/// Lets other tasks run between two pieces of long work. Process context, with no spinlock held.
 ///
 /// # Errors
 ///
-/// `EINTR` if the calling process is being killed: the rest of the work is for nobody then.
+/// `EINTR` if the calling process is being killed, so that nobody needs the rest of the work.
 pub fn pause() -> Result {
     give_way();
-    // SAFETY: Callable in any context.
-    if unsafe { bindings::is_being_killed() } {
+    // SAFETY: The current task is valid.
+    if unsafe { bindings::fatal_signal_pending(bindings::get_current()) } != 0 {
         return Err(EINTR);
     }
     Ok(())

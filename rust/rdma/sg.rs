@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Scatter lists of users in the kernel, which are to be memory regions.
+//! Scatter lists of users in the kernel, for memory regions.
 
 use core::marker::PhantomData;
-
-use kernel::error::Error;
-use kernel::ffi::c_int;
-use kernel::prelude::*;
-
+use kernel::{
+    error::Error,
+    ffi::c_int,
+    prelude::*, //
+};
 use rdma_bindings as bindings;
 
-/// A scatter list, mapped for DMA, that is to be made of pages of one size.
+/// A scatter list, mapped for DMA, that is cut into pages of one size.
 ///
 /// # Invariants
 ///
-/// `list` is `count` elements that are mapped for DMA, and `offset` is null or a place for where in
-/// the first of them to start, both for `'a`.
+/// `list` is `count` elements that are mapped for DMA. `offset` is null or valid for reads and
+/// writes. Both are valid for `'a`.
 pub struct SgPages<'a> {
     list: *mut bindings::scatterlist,
     count: c_int,
@@ -25,18 +25,18 @@ pub struct SgPages<'a> {
     _list: PhantomData<&'a mut bindings::scatterlist>,
 }
 
-/// How much of a list was gone through.
+/// The part of a list that was used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Laid {
-    /// Where it starts.
+    /// The address of its start.
     pub(crate) iova: u64,
-    /// How many bytes there are.
+    /// Its length in bytes.
     pub(crate) length: u64,
-    /// How many elements of the list they are.
+    /// The number of its elements.
     pub(crate) elements: c_int,
 }
 
-/// What the core's walk is given in place of a region, of which it knows the first field alone.
+/// The argument of the core's walk instead of a region. The core knows only the first field.
 #[repr(C)]
 struct Walk<'f> {
     mr: bindings::ib_mr,
@@ -46,7 +46,7 @@ struct Walk<'f> {
 impl SgPages<'_> {
     /// # Safety
     ///
-    /// As the invariants say.
+    /// The arguments must meet the invariants.
     pub(crate) unsafe fn new(
         list: *mut bindings::scatterlist,
         count: c_int,
@@ -64,24 +64,25 @@ impl SgPages<'_> {
         }
     }
 
-    /// Bytes of a page.
+    /// Returns the number of bytes of a page.
     pub(crate) fn page_size(&self) -> u32 {
         self.page_size
     }
 
-    /// What [`for_each`](Self::for_each) has done.
+    /// Returns the part of the list that [`for_each`](Self::for_each) used.
     pub(crate) fn done(&self) -> Laid {
         self.done
     }
 
-    /// Calls `visit` with the address of each page, in order, until it fails or the list has a hole:
-    /// only the first page may start with, and the last end with, bytes that are not in the list.
+    /// Calls `visit` with the address of each page, in order, until it fails or the list has a
+    /// hole. Bytes may be missing only at the start of the first page and at the end of the last
+    /// one.
     ///
     /// # Errors
     ///
     /// `EINVAL` if there is no list; the error of `visit` if it takes no part of the list.
     pub(crate) fn for_each(&mut self, visit: &mut dyn FnMut(u64) -> Result) -> Result<Laid> {
-        // SAFETY: A zeroed region is one that nothing is known of.
+        // SAFETY: Zeroes are valid for all fields of a region.
         let mut mr: bindings::ib_mr = unsafe { core::mem::zeroed() };
         mr.page_size = self.page_size;
         let mut walk = Walk { mr, visit };
@@ -110,9 +111,10 @@ impl SgPages<'_> {
 
 /// # Safety
 ///
-/// For the core to call, with the first field of a [`Walk`].
+/// Only the core may call it, with the first field of a [`Walk`].
 unsafe extern "C" fn visit_page(mr: *mut bindings::ib_mr, address: u64) -> c_int {
-    // SAFETY: By the safety requirements; the core has it to itself during the call.
+    // SAFETY: By the safety requirements `mr` is the first field of a `Walk`, and only the core
+    // uses that during the call.
     let walk = unsafe { &mut *mr.cast::<Walk<'_>>() };
     match (walk.visit)(address) {
         Ok(()) => 0,

@@ -1,23 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How much of something one owner may have.
-
-use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
-use kernel::sync::Arc;
+//! Limits on the use of a resource by one owner.
 
 use crate::sync::Marked;
+use kernel::{
+    alloc::flags::GFP_KERNEL_ACCOUNT,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
+};
 
-/// An owner's share of what all have in common. What is taken of it is given back when the
-/// [`Charge`] is dropped.
+/// An owner's share of a common resource. Dropping a [`Charge`] gives its amount back.
 pub struct Share {
     limit: usize,
     used: Atomic<usize>,
 }
 
 impl Share {
-    /// A share of `limit` units, whatever these are. May sleep.
+    /// Creates a share of `limit` units of any kind. May sleep.
     ///
     /// # Errors
     ///
@@ -30,19 +35,24 @@ impl Share {
         Ok(Arc::new(share, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// How much is in use. Any context.
+    /// Returns the amount in use. Any context.
     #[inline]
     pub fn used(&self) -> usize {
         self.used.read_once()
+    }
+
+    /// Returns true if more than half of it is in use. Any context.
+    pub fn is_half_used(&self) -> bool {
+        self.used() > self.limit / 2
     }
 
     /// Takes `amount`. Any context.
     ///
     /// # Errors
     ///
-    /// `ENOMEM` if as much is not left.
+    /// `ENOMEM` if less than that is left.
     pub fn take(self: &Arc<Self>, amount: u32) -> Result<Charge> {
-        // The sum cannot wrap: it counts things that exist.
+        // The sum cannot wrap, because it counts objects that exist.
         let before = self.used.fetch_add(amount as usize, Relaxed);
         // INVARIANT: Counted just now.
         let charge = Charge {
@@ -56,7 +66,7 @@ impl Share {
     }
 }
 
-/// What was taken of a [`Share`], until it is dropped. Any context.
+/// An amount that was taken of a [`Share`], until this is dropped. Any context.
 ///
 /// # Invariants
 ///

@@ -1,18 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Arrays whose length is known when they are made, and never changes.
+//! Arrays of a fixed length, which is known when they are created.
 //!
-//! The kernel crate's vectors grow, and their arithmetic may panic in whatever crate they are
-//! instantiated in. A driver in which no panic is reachable has this instead.
+//! The kernel crate's vectors grow, and their arithmetic may panic in the crate that instantiates
+//! them. A driver without reachable panics uses this instead.
 
-use core::alloc::Layout;
-use core::ops::{Deref, DerefMut};
-use core::ptr::{self, NonNull};
-use core::slice;
-
-use kernel::alloc::allocator::KVmalloc;
-use kernel::alloc::{Allocator, Flags, NumaNode};
-use kernel::prelude::*;
+use core::{
+    alloc::Layout,
+    ops::{
+        Deref,
+        DerefMut, //
+    },
+    ptr::{
+        self,
+        NonNull, //
+    },
+    slice, //
+};
+use kernel::{
+    alloc::{
+        allocator::KVmalloc,
+        Allocator,
+        Flags,
+        NumaNode, //
+    },
+    prelude::*, //
+};
 
 /// A boxed slice of `T`.
 ///
@@ -31,9 +44,9 @@ unsafe impl<T: Send> Send for Slots<T> {}
 unsafe impl<T: Sync> Sync for Slots<T> {}
 
 impl<T> Slots<T> {
-    /// No items, and no memory.
+    /// Creates an array without items and memory.
     pub const fn empty() -> Self {
-        // INVARIANT: There are none.
+        // INVARIANT: There are no items, so the pointer may dangle.
         Self {
             items: NonNull::dangling(),
             len: 0,
@@ -42,7 +55,7 @@ impl<T> Slots<T> {
 }
 
 impl<T: Default> Slots<T> {
-    /// `len` items, each the default. Sleeps if `flags` allow it.
+    /// Creates an array of `len` items, each the default. Sleeps if `flags` allow it.
     ///
     /// # Errors
     ///
@@ -69,7 +82,7 @@ impl<T> Deref for Slots<T> {
 
     #[inline]
     fn deref(&self) -> &[T] {
-        // SAFETY: By the type invariants.
+        // SAFETY: By the type invariants there are `len` valid objects, as long as `self` exists.
         unsafe { slice::from_raw_parts(self.items.as_ptr(), self.len) }
     }
 }
@@ -77,7 +90,8 @@ impl<T> Deref for Slots<T> {
 impl<T> DerefMut for Slots<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: By the type invariants, and `self` is borrowed exclusively.
+        // SAFETY: By the type invariants there are `len` valid objects, and `self` is borrowed
+        // exclusively.
         unsafe { slice::from_raw_parts_mut(self.items.as_ptr(), self.len) }
     }
 }
@@ -86,7 +100,8 @@ impl<T> Drop for Slots<T> {
     fn drop(&mut self) {
         let items = ptr::slice_from_raw_parts_mut(self.items.as_ptr(), self.len);
         let layout = Layout::for_value::<[T]>(self);
-        // SAFETY: By the type invariants; they are not used any more.
+        // SAFETY: By the type invariants the objects are valid and ours. They are not used any
+        // more.
         unsafe { ptr::drop_in_place(items) };
         if layout.size() != 0 {
             // SAFETY: It was allocated by `KVmalloc` with this layout.

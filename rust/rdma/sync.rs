@@ -1,30 +1,45 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Locks that keep bottom halves out, evidence of read sides, marked accesses, and a place for global
-//! state.
+//! Locks that disable bottom halves, evidence of read sides, marked accesses, and global state.
 //!
-//! Received packets, timers and freed frames arrive in softirq context. What they share with
-//! process context is guarded by a [`BhSpinLock`]: a plain spinlock would deadlock when the softirq
-//! interrupts its holder on the same CPU. Some verbs may be called by the kernel in any context,
-//! with interrupts disabled for one: what these take is an [`IrqSpinLock`].
+//! Received packets, timers and freed frames run in softirq context. A [`BhSpinLock`] guards data that
+//! they share with process context. A plain spinlock would deadlock when the softirq interrupts its
+//! holder on the same CPU. The kernel may call some verbs in any context, even with interrupts disabled.
+//! These use an [`IrqSpinLock`].
 
-use core::marker::PhantomData;
-use core::{mem, ptr};
-
-use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, AtomicType, Full};
-use kernel::sync::lock::{Backend, Guard, Lock};
-use kernel::sync::{rcu, Arc};
-use kernel::types::NotThreadSafe;
-
+use core::{
+    marker::PhantomData,
+    mem,
+    ptr, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            AtomicType,
+            Full, //
+        },
+        lock::{
+            Backend,
+            Guard,
+            Lock, //
+        },
+        rcu,
+        Arc, //
+    },
+    types::NotThreadSafe, //
+};
 use rdma_bindings as bindings;
 
-/// What an [`Atomic`] does without order, in place: its own `load` and `store` call a C function each.
+/// Unordered accesses to an [`Atomic`] without a function call. Its own `load` and `store` each call a C
+/// function.
 pub trait Marked<T> {
-    /// `READ_ONCE`: `load(Relaxed)`.
+    /// Loads the value by `READ_ONCE`, as `load(Relaxed)` does.
     fn read_once(&self) -> T;
 
-    /// `WRITE_ONCE`: `store(value, Relaxed)`.
+    /// Stores the value by `WRITE_ONCE`, as `store(value, Relaxed)` does.
     fn write_once(&self, value: T);
 }
 
@@ -32,15 +47,18 @@ impl<T: AtomicType> Marked<T> for Atomic<T> {
     #[inline(always)]
     fn read_once(&self) -> T {
         const { assert!(mem::size_of::<T>() <= mem::size_of::<usize>()) };
-        // SAFETY: It is valid and aligned, no wider than what is read in one step, and a volatile
-        // read is what `READ_ONCE` is, which races with no other marked access.
+        // SAFETY: The pointer is valid and aligned, and the value is no wider than a word, which is
+        // read in one step. The volatile read is a `READ_ONCE`, which races with no other marked
+        // access.
         unsafe { self.as_ptr().read_volatile() }
     }
 
     #[inline(always)]
     fn write_once(&self, value: T) {
         const { assert!(mem::size_of::<T>() <= mem::size_of::<usize>()) };
-        // SAFETY: As above; a volatile write is what `WRITE_ONCE` is.
+        // SAFETY: The pointer is valid and aligned, and the value is no wider than a word, which is
+        // written in one step. The volatile write is a `WRITE_ONCE`, which races with no other
+        // marked access.
         unsafe { self.as_ptr().write_volatile(value) }
     }
 }
@@ -60,7 +78,7 @@ pub use new_bh_spinlock;
 /// For process and softirq context. Its holder must not sleep.
 pub type BhSpinLock<T> = Lock<T, BhSpinLockBackend>;
 
-/// What a locked [`BhSpinLock`] gives.
+/// The guard of a locked [`BhSpinLock`].
 pub type BhSpinLockGuard<'a, T> = Guard<'a, T, BhSpinLockBackend>;
 
 /// A kernel `spinlock_t`, locked with bottom halves disabled.
@@ -71,6 +89,9 @@ unsafe impl Backend for BhSpinLockBackend {
     type State = kernel::bindings::spinlock_t;
     type GuardState = ();
 
+    /// # Safety
+    ///
+    /// `ptr` must be valid for writes and pinned, and `name` and `key` must be valid for ever.
     #[inline]
     unsafe fn init(
         ptr: *mut Self::State,
@@ -81,24 +102,36 @@ unsafe impl Backend for BhSpinLockBackend {
         unsafe { kernel::bindings::__spin_lock_init(ptr, name, key) }
     }
 
+    /// # Safety
+    ///
+    /// `ptr` must have been passed to `init`.
     #[inline]
     unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState {
         // SAFETY: `ptr` was initialised.
         unsafe { bindings::spin_lock_bh(ptr) }
     }
 
+    /// # Safety
+    ///
+    /// `ptr` must have been passed to `init`, and the caller must hold the lock.
     #[inline]
     unsafe fn unlock(ptr: *mut Self::State, _guard_state: &Self::GuardState) {
         // SAFETY: The caller owns the lock.
         unsafe { bindings::spin_unlock_bh(ptr) }
     }
 
+    /// # Safety
+    ///
+    /// `ptr` must have been passed to `init`.
     #[inline]
     unsafe fn try_lock(ptr: *mut Self::State) -> Option<Self::GuardState> {
         // SAFETY: `ptr` was initialised.
         (unsafe { bindings::spin_trylock_bh(ptr) } != 0).then_some(())
     }
 
+    /// # Safety
+    ///
+    /// `ptr` must have been passed to `init`.
     #[inline]
     unsafe fn assert_is_held(ptr: *mut Self::State) {
         // SAFETY: `ptr` was initialised.
@@ -130,6 +163,9 @@ unsafe impl Backend for IrqSpinLockBackend {
     /// The flags of the CPU before.
     type GuardState = usize;
 
+    /// # Safety
+    ///
+    /// `ptr` must be valid for writes and pinned, and `name` and `key` must be valid for ever.
     #[inline]
     unsafe fn init(
         ptr: *mut Self::State,
@@ -140,18 +176,27 @@ unsafe impl Backend for IrqSpinLockBackend {
         unsafe { kernel::bindings::__spin_lock_init(ptr, name, key) }
     }
 
+    /// # Safety
+    ///
+    /// `ptr` must have been passed to `init`.
     #[inline]
     unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState {
         // SAFETY: `ptr` was initialised.
         unsafe { bindings::spin_lock_irqsave(ptr) }
     }
 
+    /// # Safety
+    ///
+    /// `ptr` must have been passed to `init`, and the caller must hold the lock.
     #[inline]
     unsafe fn unlock(ptr: *mut Self::State, guard_state: &Self::GuardState) {
         // SAFETY: The caller owns the lock, and got the flags by taking it.
         unsafe { bindings::spin_unlock_irqrestore(ptr, *guard_state) }
     }
 
+    /// # Safety
+    ///
+    /// `ptr` must have been passed to `init`.
     #[inline]
     unsafe fn try_lock(ptr: *mut Self::State) -> Option<Self::GuardState> {
         let mut flags = 0;
@@ -159,6 +204,9 @@ unsafe impl Backend for IrqSpinLockBackend {
         unsafe { bindings::spin_trylock_irqsave(ptr, &mut flags) }.then_some(flags)
     }
 
+    /// # Safety
+    ///
+    /// `ptr` must have been passed to `init`.
     #[inline]
     unsafe fn assert_is_held(ptr: *mut Self::State) {
         // SAFETY: `ptr` was initialised.
@@ -166,13 +214,13 @@ unsafe impl Backend for IrqSpinLockBackend {
     }
 }
 
-/// Orders all that was stored and loaded before it against all that is after it, for all CPUs.
+/// Orders all loads and stores before it against all after it, for all CPUs.
 #[inline]
 pub fn full_barrier() {
     crate::compat::smp_mb();
 }
 
-/// Whether a [`BhSpinLock`] may be taken here: in process and softirq context, with interrupts
+/// Returns true if a [`BhSpinLock`] may be taken here: in process and softirq context, with interrupts
 /// enabled.
 #[inline]
 pub fn may_disable_bh() -> bool {
@@ -180,7 +228,7 @@ pub fn may_disable_bh() -> bool {
     unsafe { bindings::may_disable_bh() }
 }
 
-/// Bottom halves are disabled on this CPU.
+/// Evidence that bottom halves are disabled on this CPU.
 ///
 /// That is a read side of RCU too. Nothing may sleep as long as it exists.
 ///
@@ -199,7 +247,7 @@ impl BhDisabled {
         Self(NotThreadSafe::default())
     }
 
-    /// Speaks for a context in which bottom halves are disabled already.
+    /// Returns evidence for a context in which bottom halves are disabled already.
     ///
     /// # Safety
     ///
@@ -207,12 +255,13 @@ impl BhDisabled {
     /// that would enable them.
     #[inline]
     pub(crate) unsafe fn assume() -> core::mem::ManuallyDrop<Self> {
-        // INVARIANT: By the safety requirements.
+        // INVARIANT: By the safety requirements bottom halves stay disabled, and the result is
+        // never dropped.
         core::mem::ManuallyDrop::new(Self(NotThreadSafe::default()))
     }
 }
 
-/// Evidence that bottom halves are disabled, from a lock that is held.
+/// Returns evidence that bottom halves are disabled, from a lock that is held.
 #[inline]
 pub fn bh_disabled<'g, T: ?Sized>(_guard: &'g BhSpinLockGuard<'_, T>) -> &'g BhDisabled {
     const { assert!(mem::size_of::<BhDisabled>() == 0) };
@@ -252,15 +301,15 @@ unsafe impl ReadSide for BhDisabled {}
 // SAFETY: The holder of the lock has bottom halves disabled.
 unsafe impl<T: ?Sized> ReadSide for BhSpinLockGuard<'_, T> {}
 
-/// A place for one shared object that callbacks without an argument of their own find.
+/// A place for one shared object, for callbacks that have no argument to find it by.
 ///
-/// For a `static`: the driver's state is [installed](Self::install) when the module is loaded and
-/// removed when the guard is dropped; in between anybody can [get](Self::get) it.
+/// It is for a `static`. The driver's state is [installed](Self::install) when the module is
+/// loaded, and removed when the guard is dropped. In between any code can [get](Self::get) it.
 ///
 /// # Invariants
 ///
-/// `ptr` is null or came from `Arc::into_raw`, whose reference count it owns. A pointer that was
-/// taken out stays valid for one more grace period of RCU.
+/// `ptr` is null, or came from `Arc::into_raw` and owns that reference. A pointer that was taken
+/// out stays valid for one more grace period of RCU.
 pub struct Global<T> {
     ptr: Atomic<*mut T>,
     _p: PhantomData<Arc<T>>,
@@ -270,24 +319,25 @@ pub struct Global<T> {
 unsafe impl<T: Send + Sync> Sync for Global<T> {}
 
 impl<T: Send + Sync + 'static> Global<T> {
-    /// An empty place.
+    /// Creates an empty place.
     #[allow(clippy::new_without_default)]
     pub const fn new() -> Self {
-        // INVARIANT: Null.
+        // INVARIANT: The pointer is null.
         Self {
             ptr: Atomic::new(ptr::null_mut()),
             _p: PhantomData,
         }
     }
 
-    /// Puts `value` there until the guard is dropped.
+    /// Stores `value` until the guard is dropped.
     ///
     /// # Errors
     ///
-    /// `EBUSY` when there is something already.
+    /// `EBUSY` when the place is taken.
     pub fn install(&'static self, value: Arc<T>) -> Result<GlobalGuard<T>> {
         let new = Arc::into_raw(value).cast_mut();
-        // INVARIANT: `new` came from `Arc::into_raw`; when it is stored its count goes along.
+        // INVARIANT: `new` came from `Arc::into_raw`; when it is stored, the place owns the
+        // reference.
         if self.ptr.cmpxchg(ptr::null_mut(), new, Full).is_ok() {
             return Ok(GlobalGuard(self));
         }
@@ -296,7 +346,7 @@ impl<T: Send + Sync + 'static> Global<T> {
         Err(EBUSY)
     }
 
-    /// What is installed, if anything. Process and softirq context.
+    /// Returns the installed object, if any. Process and softirq context.
     pub fn get(&self) -> Option<Arc<T>> {
         let _rcu = rcu::read_lock();
         let ptr = self.ptr.load(Acquire);
@@ -318,10 +368,10 @@ pub struct GlobalGuard<T: Send + Sync + 'static>(&'static Global<T>);
 impl<T: Send + Sync + 'static> Drop for GlobalGuard<T> {
     fn drop(&mut self) {
         let ptr = self.0.ptr.xchg(ptr::null_mut(), Full);
-        // SAFETY: Process context, as documented.
+        // SAFETY: This is process context, as documented.
         unsafe { kernel::bindings::synchronize_rcu() };
-        // SAFETY: There is one guard for one `Arc::into_raw`, and whoever read the pointer before
-        // it was taken out is done with it.
+        // SAFETY: There is one guard for one `Arc::into_raw`. The readers of the pointer have ended
+        // with the grace period.
         drop(unsafe { Arc::from_raw(ptr) });
     }
 }

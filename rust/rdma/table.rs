@@ -3,52 +3,74 @@
 //! Tables from numbers to objects, read without locks or shared reference counts.
 //!
 //! A received packet names its queue pair, and a work request its memory region, by a number. The
-//! lookup is an RCU read: what it returns is borrowed for the read side at hand and costs no atomic
-//! operation on memory that CPUs share. To keep that sound, the table's own reference to an object
-//! is given up only a grace period after its removal, in process context, so that dropping it may
-//! sleep.
+//! lookup is an RCU read. Its result is borrowed for the read-side critical section, and costs no
+//! atomic operation on shared memory. To keep that sound, the table drops its own reference to an
+//! object a grace period after the removal, in process context, where dropping it may sleep.
 
-use core::cell::UnsafeCell;
-use core::marker::{PhantomData, PhantomPinned};
-use core::ops::RangeInclusive;
-use core::pin::Pin;
-use core::ptr;
-use core::ptr::NonNull;
-
-use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::error::to_result;
-use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Release};
-use kernel::sync::{rcu, Arc, ArcBorrow, CondVar};
-use kernel::types::Opaque;
-use kernel::{bindings, new_condvar};
-
+use crate::{
+    module::Hold,
+    new_bh_spinlock,
+    sync::{
+        BhSpinLock,
+        Marked,
+        ReadSide, //
+    }, //
+};
+use core::{
+    cell::UnsafeCell,
+    marker::{
+        PhantomData,
+        PhantomPinned, //
+    },
+    ops::RangeInclusive,
+    pin::Pin,
+    ptr::{
+        self,
+        NonNull, //
+    }, //
+};
+use kernel::{
+    alloc::flags::GFP_KERNEL_ACCOUNT,
+    bindings,
+    error::to_result,
+    new_condvar,
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Release, //
+        },
+        rcu,
+        Arc,
+        ArcBorrow,
+        CondVar, //
+    },
+    types::Opaque, //
+};
 use rdma_bindings as helpers;
 
-use crate::module::Hold;
-use crate::new_bh_spinlock;
-use crate::sync::{BhSpinLock, Marked, ReadSide};
-
-/// How many entries are found without a search. A power of two.
+/// The number of entries that are found without a search. A power of two.
 const NEAR: usize = 64;
 
 /// A table of `T`, each under a number of its own.
 ///
-/// What it takes to hold an object is charged to the memory control group of whoever puts it in.
+/// The memory of an entry is charged to the memory control group of the task that inserts it.
 ///
 /// # Invariants
 ///
 /// - `xa` holds pointers to [`Entry<T>`] that came from [`KBox`], or reserved places. An entry that
 ///   is taken out is freed a grace period of RCU later.
-/// - What is in `near` is in `xa`, too, but while its lock is held; it changes with that lock alone.
+/// - An entry of `near` is also in `xa`, except while the lock of `xa` is held. `near` changes only
+///   under that lock.
 #[pin_data(PinnedDrop)]
 pub struct IdTable<T: Send + Sync + 'static> {
     #[pin]
     xa: Opaque<bindings::xarray>,
-    /// The entry that was put in last, of those whose numbers have the same lowest bits: where there
-    /// are not many, all of them, found at a tenth of the cost.
+    /// The latest entry for each value of the lowest bits of the numbers. In a small table these are
+    /// all entries, found at a tenth of the cost.
     near: [Atomic<*mut Entry<T>>; NEAR],
-    /// Where the search for a free number goes on. Accessed with the lock of `xa` held.
+    /// The next number to try. Accessed with the lock of `xa` held.
     next: UnsafeCell<u32>,
     leaving: Arc<Leaving>,
     #[pin]
@@ -58,7 +80,8 @@ pub struct IdTable<T: Send + Sync + 'static> {
 
 // SAFETY: The table owns and gives out `Arc<T>`s.
 unsafe impl<T: Send + Sync + 'static> Send for IdTable<T> {}
-// SAFETY: As above; changes are made with the lock of `xa` held, lookups under RCU.
+// SAFETY: Changes are made with the lock of `xa` held, and lookups under RCU. The objects that they
+// give out are `Send` and `Sync`.
 unsafe impl<T: Send + Sync + 'static> Sync for IdTable<T> {}
 
 /// Entries that were taken out of a table and not freed yet.
@@ -70,14 +93,14 @@ struct Leaving {
     none: CondVar,
 }
 
-/// What a table holds for a number.
+/// An entry of a table.
 #[repr(C)]
 struct Entry<T: Send + Sync + 'static> {
     rcu_work: Opaque<bindings::rcu_work>,
     id: u32,
     object: Arc<T>,
     leaving: Arc<Leaving>,
-    // Last: given back when all else is done.
+    // The last field, so that it is given back after all else.
     _hold: Hold,
 }
 
@@ -93,14 +116,14 @@ impl<T: Send + Sync + 'static> Entry<T> {
         entry.leaving.entered();
         // SAFETY: The work is not queued yet: an entry retires once. It stays valid until it runs.
         unsafe {
-            helpers::init_rcu_work(entry.rcu_work.get(), Some(Self::free));
+            helpers::INIT_RCU_WORK(entry.rcu_work.get(), Some(Self::free));
             bindings::queue_rcu_work(bindings::system_dfl_wq, entry.rcu_work.get());
         }
     }
 
     /// # Safety
     ///
-    /// For the kernel to call, on the work that [`retire`](Self::retire) queued.
+    /// Only the kernel may call it, on the work that [`retire`](Self::retire) queued.
     unsafe extern "C" fn free(work: *mut bindings::work_struct) {
         // SAFETY: `work` is the one in the `rcu_work` that `retire` queued, the first field of an
         // entry (`repr(C)`).
@@ -115,9 +138,9 @@ impl<T: Send + Sync + 'static> Entry<T> {
         } = KBox::into_inner(entry);
         drop(object);
         leaving.left();
-        // Whoever waits for `leaving` may go on, but not beyond the hold: the text is there until it is
-        // given back, after which nothing is done that might wait. Variables would be dropped the other
-        // way round.
+        // A task that waits for `leaving` may continue now. The module's text stays until the hold
+        // is given back, after which this function does nothing that may wait. An implicit drop
+        // would have the reverse order.
         drop(leaving);
         drop(hold);
     }
@@ -149,7 +172,7 @@ impl Leaving {
 }
 
 impl<T: Send + Sync + 'static> IdTable<T> {
-    /// An empty table. May sleep.
+    /// Creates an empty table. May sleep.
     pub fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             xa <- Opaque::ffi_init(|xa| {
@@ -171,7 +194,7 @@ impl<T: Send + Sync + 'static> IdTable<T> {
         })
     }
 
-    /// Reserves a free number of `range`, going round so that a number is not used again soon.
+    /// Reserves a free number of `range`, in a cycle, so that a number is not reused soon.
     ///
     /// May sleep.
     ///
@@ -195,7 +218,7 @@ impl<T: Send + Sync + 'static> IdTable<T> {
                 bindings::GFP_KERNEL_ACCOUNT,
             )
         };
-        // 1 says that the search began anew.
+        // 1 means that the search wrapped.
         if ret < 0 {
             to_result(ret)?;
         }
@@ -210,7 +233,7 @@ impl<T: Send + Sync + 'static> IdTable<T> {
     ///
     /// `EBUSY` when it is in use, `ENOMEM`.
     pub fn reserve_at(&self, id: u32) -> Result<Reservation<'_, T>> {
-        // SAFETY: The table is valid. To insert null is to reserve.
+        // SAFETY: The table is valid. The insertion of null reserves the place.
         to_result(unsafe {
             helpers::xa_insert_bh(
                 self.xa.get(),
@@ -222,7 +245,8 @@ impl<T: Send + Sync + 'static> IdTable<T> {
         Ok(Reservation { table: self, id })
     }
 
-    /// Puts `object` under a free number of `range`, for an object that need not know it.
+    /// Stores `object` under a free number of `range`, for an object that does not need to know its
+    /// number.
     ///
     /// See [`reserve`](Self::reserve) and [`Reservation::publish`].
     pub fn alloc(&self, range: RangeInclusive<u32>, object: Arc<T>) -> Result<u32> {
@@ -232,7 +256,7 @@ impl<T: Send + Sync + 'static> IdTable<T> {
         Ok(id)
     }
 
-    /// Looks `id` up. What is found can be used as long as the read side lasts. Any context.
+    /// Returns the object of `id`, valid for the read-side critical section. Any context.
     #[inline]
     pub fn get<'g>(&self, id: u32, _guard: &'g impl ReadSide) -> Option<ArcBorrow<'g, T>> {
         let near = NonNull::new(self.near(id).load(Acquire));
@@ -244,19 +268,21 @@ impl<T: Send + Sync + 'static> IdTable<T> {
             let entry = unsafe { bindings::xa_load(self.xa.get(), id as usize) };
             NonNull::new(entry.cast())
         })?;
-        // SAFETY: As above.
+        // SAFETY: The table had the entry in the read side that `_guard` proves, so it is not freed
+        // before that ends.
         let object: *const Arc<T> = unsafe { ptr::addr_of!((*entry.as_ptr()).object) };
         // SAFETY: The entry owns a reference as long as it exists, and it exists for `'g`.
         Some(unsafe { ArcBorrow::from_raw(Arc::as_ptr(&*object)) })
     }
 
-    /// Where the entry of `id` may be found without a search.
+    /// Returns the place in which the entry of `id` may be found without a search.
     #[inline]
     fn near(&self, id: u32) -> &Atomic<*mut Entry<T>> {
         &self.near[id as usize % NEAR]
     }
 
-    /// Has lookups find `entry` without a search, unless `id` was taken out since. Process context.
+    /// Makes lookups find `entry` without a search, unless `id` was removed meanwhile. Process
+    /// context.
     fn note_near(&self, id: u32, entry: *mut Entry<T>) {
         // SAFETY: The table is valid. The lock is released below.
         unsafe { helpers::xa_lock_bh(self.xa.get()) };
@@ -269,10 +295,10 @@ impl<T: Send + Sync + 'static> IdTable<T> {
         unsafe { helpers::xa_unlock_bh(self.xa.get()) };
     }
 
-    /// Takes `id` out. Process and softirq context.
+    /// Removes `id`. Process and softirq context.
     ///
-    /// Readers that found it before go on using it; the table's own reference is dropped later, in
-    /// process context. `None` when nothing was there.
+    /// Readers that found it before may still use it. The table's own reference is dropped later,
+    /// in process context. Returns `None` when `id` had no object.
     pub fn remove(&self, id: u32) -> Option<Arc<T>> {
         let entry = self.erase_entry(id)?;
         // SAFETY: It was there until now, and is freed by `retire` alone.
@@ -282,7 +308,7 @@ impl<T: Send + Sync + 'static> IdTable<T> {
         Some(object)
     }
 
-    /// Empties the place of `id` if there is an entry; a reservation stays.
+    /// Removes the entry of `id`, if there is one. A reservation stays.
     fn erase_entry(&self, id: u32) -> Option<NonNull<Entry<T>>> {
         // SAFETY: The table is valid. The lock is released below.
         unsafe { helpers::xa_lock_bh(self.xa.get()) };
@@ -292,7 +318,7 @@ impl<T: Send + Sync + 'static> IdTable<T> {
         if let Some(entry) = entry {
             // SAFETY: The table is valid and locked.
             unsafe { bindings::__xa_erase(self.xa.get(), id as usize) };
-            // INVARIANT: Neither is it here then.
+            // INVARIANT: The entry is removed from `near`, too.
             if self.near(id).read_once() == entry.as_ptr() {
                 self.near(id).write_once(ptr::null_mut());
             }
@@ -304,7 +330,7 @@ impl<T: Send + Sync + 'static> IdTable<T> {
 
     /// Calls `visit` for each number in use, in order. It may sleep.
     ///
-    /// What is put in or taken out meanwhile is met or not.
+    /// Entries that change meanwhile may be visited or not.
     pub fn for_each(&self, mut visit: impl FnMut(u32, ArcBorrow<'_, T>)) {
         let mut next = Some(0);
         while let Some((id, object)) = next.and_then(|from| self.first_from(from)) {
@@ -313,23 +339,23 @@ impl<T: Send + Sync + 'static> IdTable<T> {
         }
     }
 
-    /// The first number in use from `from` on, and what is under it. Any context.
+    /// Returns the first number in use from `from` on, and its object. Any context.
     pub fn first_from(&self, from: u32) -> Option<(u32, Arc<T>)> {
         self.first_with(from, bindings::XA_PRESENT)
     }
 
-    /// Likewise, of those that are [marked](Self::mark).
+    /// Returns the first such number that is [marked](Self::mark).
     pub fn first_marked_from(&self, from: u32) -> Option<(u32, Arc<T>)> {
         self.first_with(from, helpers::FERROCE_XA_MARK_1)
     }
 
-    /// Marks `id`, if it is in use, or takes its mark away. Process and softirq context.
+    /// Marks `id`, if it is in use, or removes its mark. Process and softirq context.
     pub fn mark(&self, id: u32, is_marked: bool) {
         let xa = self.xa.get();
         // SAFETY: The table is valid. The lock is released below.
         unsafe { helpers::xa_lock_bh(xa) };
-        // SAFETY: The table is valid and locked. The mark is not the one that it uses itself, and
-        // nothing is marked where nothing is.
+        // SAFETY: The table is valid and locked. The table does not use this mark itself, and the
+        // function marks no empty place.
         unsafe {
             if is_marked {
                 bindings::__xa_set_mark(xa, id as usize, helpers::FERROCE_XA_MARK_1);
@@ -353,7 +379,8 @@ impl<T: Send + Sync + 'static> IdTable<T> {
         Some((index as u32, object))
     }
 
-    /// Waits until the table has given up its references to all that was removed before. Sleeps.
+    /// Waits until the table has given up its references to all objects that were removed before.
+    /// Sleeps.
     ///
     /// Must not be called where an object of the table is dropped.
     pub fn flush(&self) {
@@ -369,7 +396,7 @@ impl<T: Send + Sync + 'static> PinnedDrop for IdTable<T> {
     fn drop(self: Pin<&mut Self>) {
         let mut next = Some(0);
         while let Some((id, object)) = next.and_then(|from| self.first_from(from)) {
-            // Not the last reference: the table's own goes later, in process context.
+            // This is not the last reference. The table's own is dropped later, in process context.
             drop(object);
             self.remove(id);
             next = id.checked_add(1);
@@ -379,7 +406,7 @@ impl<T: Send + Sync + 'static> PinnedDrop for IdTable<T> {
     }
 }
 
-/// A number that is taken, with nothing under it yet: lookups do not find it.
+/// A number that is reserved, and has no object yet. Lookups do not find it.
 ///
 /// Dropping it makes the number free again.
 ///
@@ -393,12 +420,12 @@ pub struct Reservation<'a, T: Send + Sync + 'static> {
 }
 
 impl<T: Send + Sync + 'static> Reservation<'_, T> {
-    /// The number.
+    /// Returns the number.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// Puts `object` under the number; lookups find it from now on.
+    /// Stores `object` under the number. Lookups find it from now on.
     ///
     /// May sleep.
     ///
@@ -417,7 +444,8 @@ impl<T: Send + Sync + 'static> Reservation<'_, T> {
             GFP_KERNEL_ACCOUNT,
         )?;
         let entry = KBox::into_raw(entry);
-        // SAFETY: The table is valid. What is stored is an entry, as its invariants have it.
+        // SAFETY: The table is valid. The stored pointer is an entry, as the type invariants
+        // require.
         let old = unsafe {
             helpers::xa_store_bh(
                 self.table.xa.get(),
@@ -426,14 +454,14 @@ impl<T: Send + Sync + 'static> Reservation<'_, T> {
                 bindings::GFP_KERNEL_ACCOUNT,
             )
         };
-        // SAFETY: `old` is what `xa_store` returned.
+        // SAFETY: `xa_store` returned `old`.
         if let Err(error) = to_result(unsafe { bindings::xa_err(old) }) {
             // SAFETY: It came from `KBox::into_raw` and was not stored.
             drop(unsafe { KBox::from_raw(entry) });
             return Err(error);
         }
         self.table.note_near(self.id, entry);
-        // Its place is filled: nothing to give back.
+        // The place is in use, so there is no reservation to give back.
         core::mem::forget(self);
         Ok(())
     }

@@ -3,10 +3,9 @@
 //! The clock, and sleeping by it.
 
 use core::ptr;
-
 use kernel::bindings;
 
-/// The time of the monotonic clock in nanoseconds, which timers go by. Any context.
+/// Returns the time of the monotonic clock in nanoseconds, by which timers run. Any context.
 #[inline]
 pub fn now_ns() -> u64 {
     // SAFETY: Callable in any context.
@@ -15,19 +14,19 @@ pub fn now_ns() -> u64 {
     now.unsigned_abs()
 }
 
-/// A time as coarse as the kernel's tick, which costs next to nothing to read.
+/// A time with the resolution of the kernel's tick, which is cheap to read.
 #[derive(Clone, Copy)]
 pub struct Ticks(usize);
 
 impl Ticks {
-    /// The time of now. Any context.
+    /// Returns the current time. Any context.
     #[inline]
     pub fn now() -> Self {
-        // SAFETY: The counter is always there, and a word, which is read at once.
+        // SAFETY: The counter always exists. It is one word, which is read in one step.
         Self(unsafe { ptr::read_volatile(&raw const bindings::jiffies) } as usize)
     }
 
-    /// Returns true if more than `ms` milliseconds have passed since. Any context.
+    /// Returns true if more than `ms` milliseconds have passed since this time. Any context.
     pub fn is_past(self, ms: u32) -> bool {
         // SAFETY: Callable in any context.
         let most = unsafe { bindings::__msecs_to_jiffies(ms) } as usize;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! High-resolution timers that go off in softirq context.
+//! High-resolution timers that expire in softirq context.
 //!
 //! A [`Timer`] is a field of the object that it serves, which lives in an [`Arc`]. It does nothing
 //! until a [`TimerGuard`] enables it. The guard owns a reference to the object, so the callback
-//! never meets one that is being dropped, and never drops the last reference itself; dropping the
-//! guard stops the timer for good. The driver keeps the guard in whatever is destroyed in process
-//! context.
+//! never sees an object that is being dropped, and never drops the last reference. Dropping the
+//! guard stops the timer permanently. The driver keeps the guard in an object that is destroyed in
+//! process context.
 //!
-//! Arming is lazy: a timer is only ever moved to an *earlier* time. When it goes off too early for
-//! what its owner waits for by then, the callback arms it again. A retransmission timer is thus
-//! touched once per interval and not once per packet.
+//! Arming is lazy: a timer is only ever moved to an *earlier* time. If it expires too early for its
+//! owner, the callback arms it again. So a retransmission timer is armed once per interval, not once
+//! per packet.
 //!
 //! ```ignore
 //! #[pin_data]
@@ -32,18 +32,35 @@
 //! qp.retry.arm_at(now_ns() + 1_000_000);
 //! ```
 
-use core::marker::{PhantomData, PhantomPinned};
-
-use kernel::bindings;
-use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Full};
-use kernel::sync::{Arc, ArcBorrow};
-use kernel::types::Opaque;
-
-use crate::compat::{smp_mb, HRTIMER_NORESTART};
-use crate::module::Hold;
-use crate::new_bh_spinlock;
-use crate::sync::{BhSpinLock, Marked};
+use crate::{
+    compat::{
+        smp_mb,
+        HRTIMER_NORESTART, //
+    },
+    module::Hold,
+    new_bh_spinlock,
+    sync::{
+        BhSpinLock,
+        Marked, //
+    }, //
+};
+use core::marker::{
+    PhantomData,
+    PhantomPinned, //
+};
+use kernel::{
+    bindings,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Full, //
+        },
+        Arc,
+        ArcBorrow, //
+    },
+    types::Opaque, //
+};
 
 pub use crate::time::{msleep, now_ns};
 
@@ -53,13 +70,13 @@ pub use crate::time::{msleep, now_ns};
 ///
 /// # Invariants
 ///
-/// `timer` is started only with `state` held and [`State::Enabled`], which it is only as long as a
-/// [`TimerGuard`] keeps alive the `T` that contains this timer.
+/// `timer` is started only with `state` held and [`State::Enabled`]. The state is that only as long
+/// as a [`TimerGuard`] keeps the `T` that contains this timer.
 #[pin_data]
 pub struct Timer<T, const ID: u64 = 0> {
     #[pin]
     timer: Opaque<bindings::hrtimer>,
-    /// When it goes off; [`NEVER`](Self::NEVER) when it is not armed.
+    /// The time at which it expires; [`NEVER`](Self::NEVER) when it is not armed.
     deadline_ns: Atomic<u64>,
     /// Taken in softirq; nothing is taken inside it.
     #[pin]
@@ -85,11 +102,11 @@ unsafe impl<T, const ID: u64> Send for Timer<T, ID> {}
 // SAFETY: Starting and cancelling are synchronised by the kernel; the rest is atomic or locked.
 unsafe impl<T, const ID: u64> Sync for Timer<T, ID> {}
 
-/// What a timer calls.
+/// The callback of a timer.
 pub trait TimerCallback<const ID: u64 = 0>:
     HasTimer<Self, ID> + Sized + Send + Sync + 'static
 {
-    /// The time that the timer was armed for, or an earlier one, has come.
+    /// Handles the expiry of the timer, at the time for which it was armed or at an earlier one.
     ///
     /// Softirq context, with no lock held. Never runs twice at a time for one timer. It is called
     /// once more after every [`Timer::arm_at`] that found the timer armed, and arms it again if it
@@ -104,14 +121,14 @@ pub trait TimerCallback<const ID: u64 = 0>:
 /// The two functions must be inverse to one another and name the same field of type
 /// `Timer<T, ID>`.
 pub unsafe trait HasTimer<T, const ID: u64 = 0> {
-    /// From the object to its timer.
+    /// Returns the timer of an object.
     ///
     /// # Safety
     ///
     /// `this` must point to a valid object.
     unsafe fn raw_get_timer(this: *const Self) -> *const Timer<T, ID>;
 
-    /// From the timer to its object.
+    /// Returns the object of a timer.
     ///
     /// # Safety
     ///
@@ -128,6 +145,9 @@ macro_rules! impl_has_timer {
         // SAFETY: Only compiles if the field has the right type; `container_of!` inverts the
         // projection.
         unsafe impl$(<$($generics)+>)? $crate::timer::HasTimer<$timer_type $(, $id)?> for $self {
+            /// # Safety
+            ///
+            /// `this` must be valid.
             #[inline]
             unsafe fn raw_get_timer(
                 this: *const Self,
@@ -136,6 +156,9 @@ macro_rules! impl_has_timer {
                 unsafe { ::core::ptr::addr_of!((*this).$field) }
             }
 
+            /// # Safety
+            ///
+            /// `timer` must point to that field of a valid `Self`.
             #[inline]
             unsafe fn timer_container_of(
                 timer: *const $crate::timer::Timer<$timer_type $(, $id)?>,
@@ -151,7 +174,7 @@ pub use impl_has_timer;
 impl<T: TimerCallback<ID>, const ID: u64> Timer<T, ID> {
     const NEVER: u64 = u64::MAX;
 
-    /// A timer that is disabled.
+    /// Creates a timer that is disabled.
     pub fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             timer <- Opaque::ffi_init(|timer| {
@@ -172,15 +195,16 @@ impl<T: TimerCallback<ID>, const ID: u64> Timer<T, ID> {
         })
     }
 
-    /// Has the timer go off at `deadline_ns` of [`now_ns`], unless it will earlier.
+    /// Arms the timer for `deadline_ns` of [`now_ns`], unless it is armed for an earlier time.
     ///
-    /// A deadline in the past goes off at once. No effect while there is no [`TimerGuard`].
-    /// Process and softirq context; may be called with locks held that the callback takes.
+    /// A timer with a deadline in the past expires at once. No effect while there is no
+    /// [`TimerGuard`]. Process and softirq context; may be called with locks held that the callback
+    /// takes.
     pub fn arm_at(&self, deadline_ns: u64) {
         // `ktime_t` ends at 2^63 - 1, which the kernel takes for never.
         let deadline_ns = deadline_ns.min(i64::MAX.unsigned_abs() - 1);
 
-        // Pairs with the exchange in `run`: either this sees that the timer has gone off, or the
+        // Pairs with the exchange in `run`: either this sees that the timer has expired, or the
         // callback sees what the caller changed before.
         smp_mb();
         if self.deadline_ns.read_once() <= deadline_ns {
@@ -205,12 +229,13 @@ impl<T: TimerCallback<ID>, const ID: u64> Timer<T, ID> {
 
     /// # Safety
     ///
-    /// For the kernel to call, on a timer that [`arm_at`](Self::arm_at) started.
+    /// Only the kernel may call it, on a timer that [`arm_at`](Self::arm_at) started.
     unsafe extern "C" fn run(timer: *mut bindings::hrtimer) -> bindings::hrtimer_restart {
         // SAFETY: The kernel passes the timer that was started, which is the field of a `Timer`.
         let this: *const Self =
             unsafe { kernel::container_of!(Opaque::cast_from(timer).cast_mut(), Self, timer) };
-        // SAFETY: By the type invariants the object is alive: a guard's drop waits for us.
+        // SAFETY: By the type invariants the object is alive: a guard's drop waits for this
+        // callback.
         unsafe { &*this }.deadline_ns.xchg(Self::NEVER, Full);
         // SAFETY: `this` is the field that `HasTimer` names: only that of a guard's object is ever
         // enabled, and so started. The guard's reference keeps the count above zero.

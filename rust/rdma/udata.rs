@@ -1,18 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a process passes to a verb beside its arguments, and what it gets back.
+//! The input of a process for a verb beside its arguments, and the response.
 
-use core::marker::PhantomData;
-use core::ptr::NonNull;
-
-use kernel::error::to_result;
-use kernel::prelude::*;
-use kernel::uaccess::{UserPtr, UserSlice};
-
+use crate::{
+    mmap::{
+        Mapping,
+        Mminfo, //
+    },
+    ring::SharedRing, //
+};
+use core::{
+    marker::PhantomData,
+    ptr::NonNull, //
+};
+use kernel::{
+    error::to_result,
+    prelude::*,
+    uaccess::{
+        UserPtr,
+        UserSlice, //
+    }, //
+};
 use rdma_bindings as bindings;
-
-use crate::mmap::{Mapping, Mminfo};
-use crate::ring::SharedRing;
 
 /// Rings that one object may have: a send and a receive queue.
 pub(crate) const MAX_RINGS: usize = 2;
@@ -24,15 +33,28 @@ pub(crate) const MAX_RINGS: usize = 2;
 ///
 /// # Invariants
 ///
-/// `udata` and `ucontext` are valid for `'a` where they are there, and the context stays alive for
-/// as long as the object that the verb is for.
+/// `udata` and `ucontext` are valid for `'a` if they are present. The context stays alive as long
+/// as the object of the verb.
 pub struct Udata<'a> {
     udata: Option<NonNull<bindings::ib_udata>>,
     ucontext: Option<NonNull<bindings::ib_ucontext>>,
     mappings: [Option<Mapping>; MAX_RINGS],
-    /// Where in the process responses go, if not to where the core takes them.
+    /// The address of the response in the process, if it is not that of the core.
     response_at: Option<u64>,
     _udata: PhantomData<&'a mut bindings::ib_udata>,
+}
+
+/// Returns the context of the process that calls a verb.
+///
+/// # Safety
+///
+/// `udata` must be valid, within the attribute bundle of a verb.
+unsafe fn context_of(udata: NonNull<bindings::ib_udata>) -> *mut bindings::ib_ucontext {
+    // SAFETY: By the safety requirements `udata` is within a valid attribute bundle.
+    unsafe {
+        let bundle = bindings::rdma_udata_to_uverbs_attr_bundle(udata.as_ptr());
+        (*bundle).__bindgen_anon_1.hdr.context
+    }
 }
 
 impl<'a> Udata<'a> {
@@ -40,18 +62,19 @@ impl<'a> Udata<'a> {
     ///
     /// # Safety
     ///
-    /// `udata` must be null or what the core passed to a verb that runs for all of `'a`, on an
-    /// object of the context of that verb.
+    /// `udata` must be null, or the one that the core passed to a verb. That verb must run for all
+    /// of `'a`, on an object of its context.
     pub(crate) unsafe fn new(udata: *mut bindings::ib_udata) -> Result<Self> {
         let udata = NonNull::new(udata);
         let mut ucontext = None;
         if let Some(udata) = udata {
             // SAFETY: The caller passes a valid `udata`.
             to_result(unsafe { bindings::ib_is_udata_in_empty(udata.as_ptr()) })?;
-            // SAFETY: As above.
+            // SAFETY: The caller passes a valid `udata`.
             to_result(unsafe { bindings::ib_respond_empty_udata(udata.as_ptr()) })?;
-            // SAFETY: As above; the core has it within an attribute bundle.
-            ucontext = NonNull::new(unsafe { bindings::ib_udata_ucontext(udata.as_ptr()) });
+            // SAFETY: The caller passes a valid `udata`; the core has it within an attribute
+            // bundle.
+            ucontext = NonNull::new(unsafe { context_of(udata) });
         }
         // INVARIANT: The caller promises it.
         Ok(Self {
@@ -63,7 +86,7 @@ impl<'a> Udata<'a> {
         })
     }
 
-    /// As [`new`](Self::new), for a verb whose input is the address to respond to.
+    /// Reads the input, which must be the address of the response. May sleep.
     ///
     /// # Safety
     ///
@@ -82,8 +105,9 @@ impl<'a> Udata<'a> {
             UserSlice::new(input, len)
                 .reader()
                 .read_slice(&mut address)?;
-            // SAFETY: As above; the core has it within an attribute bundle.
-            ucontext = NonNull::new(unsafe { bindings::ib_udata_ucontext(udata.as_ptr()) });
+            // SAFETY: The caller passes a valid `udata`; the core has it within an attribute
+            // bundle.
+            ucontext = NonNull::new(unsafe { context_of(udata) });
         }
         // INVARIANT: The caller promises it.
         Ok(Self {
@@ -95,12 +119,12 @@ impl<'a> Udata<'a> {
         })
     }
 
-    /// Whether a process calls, and not the kernel.
+    /// Returns true if a process calls, and not the kernel.
     pub fn is_user(&self) -> bool {
         self.udata.is_some()
     }
 
-    /// The context of the process.
+    /// Returns the context of the process.
     pub(crate) fn ucontext(&self) -> Option<NonNull<bindings::ib_ucontext>> {
         self.ucontext
     }
@@ -118,14 +142,15 @@ impl<'a> Udata<'a> {
             .iter_mut()
             .find(|slot| slot.is_none())
             .ok_or(EINVAL)?;
-        // SAFETY: By the invariants the context outlives the object, and the mapping goes no
-        // further than that object.
+        // SAFETY: By the invariants the context outlives the object, and the mapping does not
+        // outlive that object.
         let mapping = unsafe { Mapping::new(ucontext, ring.memory().clone()) }?;
         Ok(slot.insert(mapping).info())
     }
 
-    /// Gives the process `response`, cut to or filled with zeroes to the length that it has room
-    /// for. Nothing happens if the kernel calls. May sleep.
+    /// Writes `response` to the process. Its length is cut to the room of the process, or filled up
+    /// with zeroes. At an address that the process [gave](Self::with_address), all of `response` is
+    /// written. Does nothing if the kernel calls. May sleep.
     ///
     /// # Errors
     ///
@@ -139,13 +164,13 @@ impl<'a> Udata<'a> {
             let to = UserSlice::new(UserPtr::from_addr(address), response.len());
             return to.writer().write_slice(response);
         }
-        // SAFETY: By the invariants `udata` is valid, and `response` is as long as is said.
+        // SAFETY: By the invariants `udata` is valid, and `response` is valid for its length.
         to_result(unsafe {
             bindings::_ib_respond_udata(udata.as_ptr(), response.as_ptr().cast(), response.len())
         })
     }
 
-    /// The mappings, for the object.
+    /// Returns the mappings, for the object.
     pub(crate) fn into_mappings(self) -> [Option<Mapping>; MAX_RINGS] {
         self.mappings
     }

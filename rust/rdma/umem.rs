@@ -2,27 +2,34 @@
 
 //! Memory of a process, pinned, and memory of the kernel.
 //!
-//! The pages of a process stay where they are until the region is dropped, whatever the process
-//! does, and are reached by the kernel's linear mapping. So they may be copied from and to in any
-//! context: nothing faults, nothing sleeps.
+//! The pages of a process stay in place until the region is dropped, regardless of the process.
+//! They are reached by the kernel's linear mapping. So they may be copied from and to in any
+//! context, without faults and sleep.
 //!
-//! The process may change the bytes at any time. Nothing here forms a reference to them; they are
-//! copied, and what has to be consistent (a checksum, a header) is computed from a copy.
+//! The process may change the bytes at any time. Nothing here forms a reference to them. They are
+//! copied, and consistent data (a checksum, a header) is computed from a copy.
 
+use crate::{
+    device::{
+        Device,
+        DeviceMemory, //
+    },
+    driver::Driver,
+    memory::Pages,
+    pmem,
+    sg::SgPages, //
+};
 use core::ptr::NonNull;
-
-use kernel::error::{from_err_ptr, Error};
-use kernel::ffi::c_int;
-use kernel::page::PAGE_SIZE;
-use kernel::prelude::*;
-
+use kernel::{
+    error::{
+        from_err_ptr,
+        Error, //
+    },
+    ffi::c_int,
+    page::PAGE_SIZE,
+    prelude::*, //
+};
 use rdma_bindings as bindings;
-
-use crate::device::{Device, DeviceMemory};
-use crate::driver::Driver;
-use crate::memory::Pages;
-use crate::pmem;
-use crate::sg::SgPages;
 
 // Blocks are kept by their kernel addresses, which all memory must have.
 #[cfg(CONFIG_HIGHMEM)]
@@ -38,24 +45,24 @@ const BLOCK_SIZES: usize = (2usize << 30) - PAGE_SIZE;
 /// - Byte `at < len` lies at byte `p & (2^shift - 1)` of `blocks[p >> shift]`, where
 ///   `p = first + at`, and `p >> shift` is an index of `blocks`.
 /// - If there is a `pinned` region, it is one of `len > 0` bytes whose bytes are those, pinned for
-///   the device, and writable if `writable`. If there is none, `blocks` are where the kernel's memory
-///   is.
+///   the device, and writable if `writable`. If there is none, `blocks` are addresses of the
+///   kernel's memory.
 pub struct Umem {
     pinned: Option<Pinned>,
     /// Kernel addresses of the blocks, each of `1 << shift` bytes.
     blocks: KVVec<usize>,
     shift: u32,
-    /// Where in the first block the region starts.
+    /// The offset of the region in the first block.
     first: usize,
     len: usize,
     writable: bool,
-    /// Behind what was pinned for it.
+    /// The device for which the memory was pinned. It is released after the memory.
     _device: Option<DeviceMemory>,
 }
 
 // SAFETY: A region may be released by any thread, and memory is reached by copies alone.
 unsafe impl Send for Umem {}
-// SAFETY: As above.
+// SAFETY: Shared access copies bytes of the region, which may happen on any number of threads.
 unsafe impl Sync for Umem {}
 
 /// A pinned region, which it owns.
@@ -91,14 +98,14 @@ impl Umem {
         let umem = from_err_ptr(unsafe {
             bindings::ib_umem_get_va(device.as_raw(), start, len, access as c_int)
         })?;
-        // From here on it is released when this is dropped.
+        // From here on a drop of `pinned` releases the region.
         let pinned = Pinned(NonNull::new(umem).ok_or(EFAULT)?);
         let umem = pinned.0;
 
         // SAFETY: The region is valid and ours.
         let writable = unsafe { umem.as_ref() }.writable() != 0;
-        // SAFETY: As above. That the addresses of the blocks are those of the process makes them
-        // aligned within blocks alike.
+        // SAFETY: The region is valid and ours. The address of the process is passed, so that each
+        // byte has the same offset in its block.
         let block =
             unsafe { bindings::ib_umem_find_best_pgsz(umem.as_ptr(), BLOCK_SIZES, start as u64) };
         if block < PAGE_SIZE {
@@ -124,12 +131,12 @@ impl Umem {
         })
     }
 
-    /// All memory of the kernel: byte `at` is the one at kernel address `at`.
+    /// Returns all memory of the kernel: byte `at` is the one at kernel address `at`.
     ///
-    /// What is done with it is up to whoever has it. What has no memory behind it faults, so each
-    /// range is to be [checked](is_linear) first. Beyond that nothing protects the kernel from itself,
-    /// as it would not from a device that it gives its addresses to: a driver has this for work
-    /// requests that the kernel has posted, and must not let anybody else name an address in it.
+    /// An address without memory behind it faults, so each range must be [checked](is_linear) first.
+    /// There is no other protection, as there would be none from a device with these addresses. A driver
+    /// uses this for work requests of the kernel. It must not let any other user name an
+    /// address in it.
     ///
     /// # Errors
     ///
@@ -140,7 +147,7 @@ impl Umem {
         let mut blocks = KVVec::with_capacity(2, GFP_KERNEL)?;
         blocks.push(0, GFP_KERNEL)?;
         blocks.push(HALF, GFP_KERNEL)?;
-        // INVARIANT: Each byte is where it says.
+        // INVARIANT: Byte `at` lies at the kernel address `at`.
         Ok(Self {
             pinned: None,
             blocks,
@@ -152,19 +159,19 @@ impl Umem {
         })
     }
 
-    /// The kernel addresses of the blocks of `block` bytes that make up `umem`.
+    /// Returns the kernel addresses of the blocks of `block` bytes that make up `umem`.
     fn blocks(umem: NonNull<bindings::ib_umem>, block: usize) -> Result<KVVec<usize>> {
         // SAFETY: The caller passes a valid region.
         let count = unsafe { bindings::ib_umem_num_dma_blocks(umem.as_ptr(), block) };
         let mut blocks = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
         // SAFETY: A zeroed iterator is valid memory for the next function to fill.
         let mut iter: bindings::ib_block_iter = unsafe { core::mem::zeroed() };
-        // SAFETY: The region is valid, and `block` is what the core found for it.
+        // SAFETY: The region is valid, and the core found `block` as a size of its blocks.
         unsafe {
-            bindings::rdma_umem_block_iter_start(&raw mut iter, umem.as_ptr(), block);
+            bindings::__rdma_umem_block_iter_start(&raw mut iter, umem.as_ptr(), block);
         }
         // SAFETY: The iterator was started and the region is valid.
-        while unsafe { bindings::rdma_umem_block_iter_next(&raw mut iter) } {
+        while unsafe { bindings::__rdma_umem_block_iter_next(&raw mut iter) } {
             // SAFETY: The iterator stands on a block.
             let address = unsafe { bindings::rdma_block_iter_dma_address(&raw mut iter) };
             // A device without a DMA device has kernel addresses where others have bus addresses.
@@ -174,7 +181,8 @@ impl Umem {
         Ok(blocks)
     }
 
-    /// No memory yet, with room for a list of `count` pages of the kernel's. May sleep.
+    /// Creates a region without memory, with room for a list of `count` pages of the kernel's. May
+    /// sleep.
     ///
     /// # Errors
     ///
@@ -192,15 +200,14 @@ impl Umem {
         })
     }
 
-    /// Is the memory of `list` from now on, or of as much of it as fits and has no holes: of its first
-    /// page only the end, of its last one only the start may be missing. Any context.
+    /// Becomes the memory of `list`, or of as much of it as fits and has no holes. Bytes may be
+    /// missing only at the start of the first page and at the end of the last one. Any context.
     ///
-    /// Who has made the list sees to it that the memory stays. As for [`kernel`](Self::kernel), it is
-    /// what the kernel gives to a device.
+    /// The creator of the list keeps the memory. The rules of [`kernel`](Self::kernel) apply.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for pages of an odd size or an empty list, `EFAULT` for what is not in the kernel's
+    /// `EINVAL` for pages of an odd size or an empty list, `EFAULT` for memory outside the kernel's
     /// linear mapping. There is no memory then.
     pub fn lay_out(&mut self, list: &mut SgPages<'_>) -> Result {
         let page_size = list.page_size();
@@ -233,7 +240,7 @@ impl Umem {
         Ok(())
     }
 
-    /// Is the memory that `other` is, too, from now on. Any context.
+    /// Becomes the same memory as `other`. Any context.
     ///
     /// # Errors
     ///
@@ -249,43 +256,43 @@ impl Umem {
         for block in other.blocks.iter() {
             let _ = self.blocks.push_within_capacity(*block);
         }
-        // INVARIANT: All fit, so they are those of the other one.
+        // INVARIANT: All blocks fit, so they are those of `other`.
         (self.first, self.shift, self.len) = (other.first, other.shift, other.len);
         Ok(())
     }
 
-    /// Where in a page the first byte is.
+    /// Returns the offset of the first byte in its page.
     pub fn offset_in_page(&self) -> usize {
         self.first
     }
 
-    /// Its length in bytes.
+    /// Returns its length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes of the blocks that it is made of, each contiguous: a power of two.
+    /// Returns the number of bytes of the blocks that it is made of, each contiguous: a power of two.
     #[inline]
     pub fn block_bytes(&self) -> usize {
         1usize.wrapping_shl(self.shift)
     }
 
-    /// Whether there is none.
+    /// Returns true if it has no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether it may be written to.
+    /// Returns true if it may be written to.
     #[inline]
     pub fn is_writable(&self) -> bool {
         self.writable
     }
 
-    /// Whether all of it is persistent memory. May sleep.
+    /// Returns true if all of it is persistent memory. May sleep.
     pub fn is_persistent(&self) -> bool {
-        // Adjacent pieces are looked at together.
+        // Adjacent pieces are checked together.
         let (mut start, mut end) = (0usize, 0usize);
         let check = |start: usize, end: usize| {
             if start < end && !pmem::is_persistent(start, end.wrapping_sub(start)) {
@@ -332,8 +339,9 @@ impl Umem {
     }
 }
 
-/// Whether all `len` bytes at `address` are in the kernel's linear mapping, with memory behind them:
-/// then they may be accessed in any context. What the DMA API can map is there. Any context.
+/// Returns true if all `len` bytes at `address` are in the kernel's linear mapping, with memory
+/// behind them. Then they may be accessed in any context. Memory that the DMA API can map is there.
+/// Any context.
 pub fn is_linear(address: u64, len: u32) -> bool {
     let Ok(start) = usize::try_from(address) else {
         return false;
@@ -343,7 +351,7 @@ pub fn is_linear(address: u64, len: u32) -> bool {
     };
     let mut page = start & !(PAGE_SIZE - 1);
     loop {
-        // SAFETY: A pure function of a number.
+        // SAFETY: The function takes any number.
         if !unsafe { bindings::virt_addr_valid(page) } {
             return false;
         }
@@ -354,7 +362,9 @@ pub fn is_linear(address: u64, len: u32) -> bool {
     }
 }
 
-// SAFETY: The pages are pinned and mapped as long as the region is there.
+// SAFETY: Pinned pages are mapped as long as the region exists. Pages of a list are in the linear
+// mapping, as `lay_out` checks, and the user of `kernel` must check each range. Blocks are whole
+// pages, so no word is cut.
 unsafe impl Pages for Umem {
     #[inline]
     fn read_chunks(

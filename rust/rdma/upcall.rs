@@ -1,24 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Telling the owner of a queue that something happened.
+//! Events for the owner of a queue.
 //!
 //! A driver learns of completions and errors where packets arrive, at a time when the object may be
-//! on its way out. An upcall is a handle that may be kept anywhere: once the object is destroyed it
+//! in destruction. An upcall is a handle that may be kept anywhere: once the object is destroyed it
 //! does nothing.
 
-use core::ptr::NonNull;
-
-use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Full};
-use kernel::sync::{Arc, Completion};
-
-use rdma_bindings as bindings;
-use roce::event::AsyncEvent;
-
 use crate::sync::Marked;
+use core::ptr::NonNull;
+use kernel::{
+    alloc::flags::GFP_KERNEL_ACCOUNT,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Full, //
+        },
+        Arc,
+        Completion, //
+    }, //
+};
+use rdma_bindings as bindings;
 
-/// Set in [`Gate::state`] once the object is going; the other bits count calls in progress.
+/// Set in [`Gate::state`] once the object is being destroyed; the other bits count calls in
+/// progress.
 const CLOSED: i64 = 1 << 62;
 
 /// A way to an object of the core that can be closed.
@@ -36,12 +41,14 @@ struct Gate<C> {
 
 // SAFETY: The object is only used by calls of the core's that take it from any thread.
 unsafe impl<C> Send for Gate<C> {}
-// SAFETY: As above.
+// SAFETY: Shared access is to an atomic, a completion, and calls that any number of threads may
+// make.
 unsafe impl<C> Sync for Gate<C> {}
 
-/// What the object's own side holds: closes the gate when it is dropped.
+/// The object's own end of a gate. It closes the gate when it is dropped.
 ///
-/// Waits for calls in progress, so it may sleep, but not for long: handlers don't.
+/// The drop waits for calls in progress, so it may sleep. It does not sleep long, as handlers do
+/// not sleep.
 pub(crate) struct GateOwner<C>(Arc<Gate<C>>);
 
 impl<C> GateOwner<C> {
@@ -79,7 +86,7 @@ impl<C> Gate<C> {
         if self.state.fetch_add(1, Full) < CLOSED {
             call(self.object);
         }
-        // Of those who leave after it was closed, the last one says so.
+        // The last call that ends after the gate was closed reports that.
         if self.state.fetch_sub(1, Full) == CLOSED.wrapping_add(1) {
             self.idle.complete_all();
         }
@@ -100,13 +107,13 @@ impl CqUpcall {
     pub(crate) unsafe fn new(
         cq: NonNull<bindings::ib_cq>,
     ) -> Result<(GateOwner<bindings::ib_cq>, Self)> {
-        // SAFETY: The caller's promise is the same.
+        // SAFETY: The caller keeps `cq` valid until the owner is dropped.
         let owner = unsafe { GateOwner::new(cq) }?;
         let upcall = Self(owner.0.clone());
         Ok((owner, upcall))
     }
 
-    /// There is a completion that the owner asked to be told of.
+    /// Reports a completion for which the owner requested an event.
     pub fn completed(&self) {
         self.0.enter(|cq| {
             let cq = cq.as_ptr();
@@ -120,7 +127,7 @@ impl CqUpcall {
         });
     }
 
-    /// The queue has lost a completion and is of no use any more.
+    /// Reports that the queue has lost a completion, and cannot be used any more.
     pub fn failed(&self) {
         self.0.enter(|cq| {
             let cq = cq.as_ptr();
@@ -139,6 +146,23 @@ impl CqUpcall {
     }
 }
 
+/// An event of a queue pair, for its owner.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum QpEvent {
+    /// The first packet arrived before the queue pair was moved to RTS.
+    CommunicationEstablished,
+    /// The send queue has drained.
+    SendQueueDrained,
+    /// The queue pair failed for a reason of its own.
+    Fatal,
+    /// A request of the peer was invalid, and the queue pair failed.
+    RequestError,
+    /// A request of the peer was denied access, and the queue pair failed.
+    AccessError,
+    /// The queue pair takes nothing more from its shared receive queue.
+    LastWqeReached,
+}
+
 /// Tells the owner of a queue pair.
 ///
 /// May be called with no lock held that the owner's handler could want. Handlers of processes may
@@ -153,26 +177,27 @@ impl QpUpcall {
     pub(crate) unsafe fn new(
         qp: NonNull<bindings::ib_qp>,
     ) -> Result<(GateOwner<bindings::ib_qp>, Self)> {
-        // SAFETY: The caller's promise is the same.
+        // SAFETY: The caller keeps `qp` valid until the owner is dropped.
         let owner = unsafe { GateOwner::new(qp) }?;
         let upcall = Self(owner.0.clone());
         Ok((owner, upcall))
     }
 
-    /// The queue pair, unless it is gone. Only its address means anything: it may go at any time.
+    /// Returns the queue pair, unless it is being destroyed. Only its address may be used, as it
+    /// may be destroyed at any time.
     pub(crate) fn object(&self) -> Option<NonNull<bindings::ib_qp>> {
         (self.0.state.read_once() < CLOSED).then_some(self.0.object)
     }
 
     /// Raises `event`.
-    pub fn raise(&self, event: AsyncEvent) {
+    pub fn raise(&self, event: QpEvent) {
         let event_type = match event {
-            AsyncEvent::CommunicationEstablished => bindings::ib_event_type_IB_EVENT_COMM_EST,
-            AsyncEvent::SendQueueDrained => bindings::ib_event_type_IB_EVENT_SQ_DRAINED,
-            AsyncEvent::Fatal => bindings::ib_event_type_IB_EVENT_QP_FATAL,
-            AsyncEvent::RequestError => bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
-            AsyncEvent::AccessError => bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
-            AsyncEvent::LastWqeReached => bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
+            QpEvent::CommunicationEstablished => bindings::ib_event_type_IB_EVENT_COMM_EST,
+            QpEvent::SendQueueDrained => bindings::ib_event_type_IB_EVENT_SQ_DRAINED,
+            QpEvent::Fatal => bindings::ib_event_type_IB_EVENT_QP_FATAL,
+            QpEvent::RequestError => bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
+            QpEvent::AccessError => bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
+            QpEvent::LastWqeReached => bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
         };
         self.0.enter(|qp| {
             let qp = qp.as_ptr();
@@ -204,13 +229,13 @@ impl SrqUpcall {
     pub(crate) unsafe fn new(
         srq: NonNull<bindings::ib_srq>,
     ) -> Result<(GateOwner<bindings::ib_srq>, Self)> {
-        // SAFETY: The caller's promise is the same.
+        // SAFETY: The caller keeps `srq` valid until the owner is dropped.
         let owner = unsafe { GateOwner::new(srq) }?;
         let upcall = Self(owner.0.clone());
         Ok((owner, upcall))
     }
 
-    /// Fewer receives are posted than the limit that was set.
+    /// Reports that fewer receives are posted than the limit.
     pub fn limit_reached(&self) {
         self.0.enter(|srq| {
             let srq = srq.as_ptr();

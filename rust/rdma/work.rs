@@ -1,26 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A work queue of one's own.
+//! Work queues of the driver.
 //!
-//! Items are the kernel's [`Work`](kernel::workqueue::Work) in an `Arc`; they belong on a
-//! [`Queue`] and not on one of the system's, as only the former are waited for when the module is
-//! unloaded.
-
-use core::mem::ManuallyDrop;
-use core::ops::{BitOr, Deref};
-use core::pin::Pin;
-use core::ptr::NonNull;
-
-use kernel::cpu::CpuId;
-use kernel::prelude::*;
-use kernel::workqueue::{impl_has_work, new_work, RawWorkItem, Work, WorkItem};
-use kernel::{bindings, workqueue};
+//! Items are the kernel's [`Work`](kernel::workqueue::Work) in an `Arc`. They belong on a [`Queue`]
+//! and not on one of the system's, because unloading the module waits only for the former.
 
 use crate::module::Hold;
+use core::{
+    mem::ManuallyDrop,
+    ops::{
+        BitOr,
+        Deref, //
+    },
+    pin::Pin,
+    ptr::NonNull, //
+};
+use kernel::{
+    bindings,
+    cpu::CpuId,
+    prelude::*,
+    workqueue::{
+        self,
+        impl_has_work,
+        new_work,
+        RawWorkItem,
+        Work,
+        WorkItem, //
+    }, //
+};
 
 pub use crate::sched::{give_way, is_cpu_wanted, let_others_go_first, others_wait};
 
-/// How a [`Queue`] runs its items.
+/// The way in which a [`Queue`] runs its items.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flags(u32);
 
@@ -28,14 +39,14 @@ impl Flags {
     /// On the CPU where they were queued, one after the other as long as none sleeps: the caches
     /// are warm, but a long item delays the others.
     pub const PER_CPU: Self = Self(bindings::wq_flags_WQ_PERCPU);
-    /// Wherever the scheduler likes. For items that run long.
+    /// On any CPU that the scheduler chooses. For items that run long.
     pub const UNBOUND: Self = Self(bindings::wq_flags_WQ_UNBOUND);
     /// By workers of the highest nice level.
     pub const HIGH_PRIORITY: Self = Self(bindings::wq_flags_WQ_HIGHPRI);
     /// There is a worker even when memory has run out. Needed where writing back memory may depend
     /// on the items, as with storage over RDMA.
     pub const MEM_RECLAIM: Self = Self(bindings::wq_flags_WQ_MEM_RECLAIM);
-    /// In softirq context, on the CPU where they were queued, after the packets at hand. The items
+    /// In softirq context, on the CPU where they were queued, after the current packets. The items
     /// must not sleep. Goes with [`HIGH_PRIORITY`](Self::HIGH_PRIORITY) alone; others are ignored.
     pub const BOTTOM_HALF: Self = Self(bindings::wq_flags_WQ_BH);
 }
@@ -45,8 +56,8 @@ impl Flags {
         self.0 & other.0 == other.0
     }
 
-    /// As the kernel wants them: queues are bound to CPUs or not, and in bottom halves they can
-    /// only be bound.
+    /// Returns the flags as the kernel requires them: a queue is bound to CPUs or not, and one in
+    /// bottom halves is always bound.
     fn consistent(self) -> u32 {
         if self.contains(Self::BOTTOM_HALF) {
             let allowed = Self::BOTTOM_HALF | Self::HIGH_PRIORITY;
@@ -69,8 +80,8 @@ impl BitOr for Flags {
 
 /// A work queue, used as [`kernel::workqueue::Queue`].
 ///
-/// Dropping it runs what is queued and then frees the queue. That happens in the background, so it
-/// may be dropped in any context, even by one of its items; [`Unload`](crate::module::Unload)
+/// Dropping it runs the queued items and then frees the queue. That happens in the background, so
+/// it may be dropped in any context, even by one of its items; [`Unload`](crate::module::Unload)
 /// waits for it. An item must not queue itself again for ever.
 ///
 pub struct Queue(Background<Allocated>);
@@ -91,21 +102,22 @@ impl Drop for Allocated {
 }
 
 impl Queue {
-    /// A queue called `name` in the list of workers. May sleep.
+    /// Creates a queue called `name` in the list of workers. May sleep.
     ///
     /// # Errors
     ///
     /// `ENOMEM`; `ENODEV` when the module is being unloaded.
     pub fn new(name: &CStr, flags: Flags) -> Result<Self> {
-        // 0: as many as the kernel thinks fit.
+        // 0 is the kernel's default.
         Self::with_workers(name, flags, 0)
     }
 
-    /// Likewise; no more than `workers` items run at a time, on a queue that is not bound to CPUs.
+    /// Creates a queue that runs at most `workers` items at a time, if it is not bound to CPUs; 0 is the
+    /// kernel's default. May sleep.
     ///
     /// # Errors
     ///
-    /// As above.
+    /// As for [`new`](Self::new).
     pub fn with_workers(name: &CStr, flags: Flags, workers: u16) -> Result<Self> {
         // SAFETY: The format takes one string, which is valid for the call.
         let queue = unsafe {
@@ -120,17 +132,17 @@ impl Queue {
         Ok(Self(Background::new(queue)?))
     }
 
-    /// Has `item` run on `cpu`, or anywhere if that is offline. For queues that are
-    /// [bound to CPUs](Flags::PER_CPU), and for those in [bottom halves](Flags::BOTTOM_HALF);
-    /// callable in any context. What it returns is as of [`enqueue`](workqueue::Queue::enqueue).
+    /// Queues `item` on `cpu`, or on any CPU if that is offline. For queues that are [bound to
+    /// CPUs](Flags::PER_CPU), and for those in [bottom halves](Flags::BOTTOM_HALF). Any context. It
+    /// returns the same as [`enqueue`](workqueue::Queue::enqueue).
     pub fn enqueue_on<W, const ID: u64>(&self, cpu: CpuId, item: W) -> W::EnqueueOutput
     where
         W: RawWorkItem<ID> + Send + 'static,
     {
         let Allocated(queue) = &*self.0;
-        // SAFETY: The closure returns false only where the kernel says that the item is queued
-        // already. It lives as long as that takes, as it is `'static`, and may run on any thread. It is
-        // the number of a CPU.
+        // SAFETY: The closure returns false only if the kernel reports that the item is queued
+        // already. The item lives long enough, as it is `'static`, and may run on any thread. `cpu`
+        // is the number of a CPU.
         unsafe {
             item.__enqueue(|work| {
                 rdma_bindings::queue_work_on_online(i32::from(cpu), queue.as_ptr(), work)
@@ -149,40 +161,58 @@ impl Deref for Queue {
     }
 }
 
-/// Returns true if `cpu` runs what is [queued](Queue::enqueue_on) for it, unless it goes offline now. Any
-/// context.
+/// Returns true if `cpu` runs items that are [queued](Queue::enqueue_on) for it, unless it goes offline
+/// now. Any context.
 pub fn is_online(cpu: CpuId) -> bool {
     // SAFETY: It is the number of a CPU.
-    unsafe { rdma_bindings::cpu_is_online(i32::from(cpu)) }
+    unsafe { rdma_bindings::cpu_online(i32::from(cpu)) }
 }
 
-/// How many CPUs [`another_cpu`] looks at.
+/// Returns true while a CPU goes offline or online. Until its removal is complete, its packets are in no
+/// queue. Any context.
+pub fn is_plugging_cpus() -> bool {
+    // SAFETY: Callable in any context, as it does not wait.
+    if unsafe { rdma_bindings::cpus_read_trylock() } == 0 {
+        return true;
+    }
+    // SAFETY: The lock was taken just now.
+    unsafe { rdma_bindings::cpus_read_unlock() };
+    false
+}
+
+/// The number of CPUs that [`another_cpu`] checks.
 const CANDIDATES: u32 = 8;
 
-/// A CPU that may be given work that has nothing to do with it: one after `cpu` that is online and not
-/// isolated, or none if there is no other near. Any context. It may go offline at any time.
+/// Returns a CPU for unrelated work: the next one after `cpu` that is online and not isolated.
+/// Returns `None` if none of the next few CPUs is such a one. Any context. It may go offline at any
+/// time.
 pub fn another_cpu(cpu: CpuId) -> Option<CpuId> {
     let mut id = i32::from(cpu);
     for _ in 0..CANDIDATES {
         // SAFETY: The mask of the CPUs that are online always exists, and `id` is that of a CPU.
-        id = unsafe { rdma_bindings::next_online_cpu(id) };
+        // CAST: Numbers of CPUs are small.
+        id = unsafe {
+            rdma_bindings::cpumask_next_wrap(id, &raw const rdma_bindings::__cpu_online_mask) as i32
+        };
         if id == i32::from(cpu) {
             return None;
         }
         // SAFETY: `id` is that of a CPU.
-        if unsafe { rdma_bindings::may_disturb_cpu(id) } {
+        if unsafe {
+            rdma_bindings::housekeeping_test_cpu(id, rdma_bindings::hk_type_HK_TYPE_DOMAIN)
+        } {
             return CpuId::from_i32(id);
         }
     }
     None
 }
 
-/// Something whose drop sleeps, in a place that may be dropped in any context: a work item does the
-/// rest. [`Unload`](crate::module::Unload) waits for it.
+/// A value with a drop that sleeps, in a place that may be dropped in any context. A work item
+/// drops the value. [`Unload`](crate::module::Unload) waits for it.
 ///
 /// # Invariants
 ///
-/// The item is there until drop.
+/// The item is initialised until drop.
 pub(crate) struct Background<T: Send + 'static>(ManuallyDrop<Pin<KBox<Item<T>>>>);
 
 #[pin_data]
@@ -190,7 +220,7 @@ struct Item<T: Send + 'static> {
     #[pin]
     work: Work<Self>,
     value: T,
-    // Last: given back when all else is done.
+    // The last field, so that it is given back after all else.
     _hold: Hold,
 }
 
@@ -202,14 +232,14 @@ impl<T: Send + 'static> WorkItem for Item<T> {
     type Pointer = Pin<KBox<Self>>;
 
     fn run(this: Self::Pointer) {
-        // Given back after the memory of the item, too, is freed.
+        // The hold is given back after the memory of the item is freed.
         let _hold = this._hold.another();
         drop(this);
     }
 }
 
 impl<T: Send + 'static> Background<T> {
-    /// May sleep.
+    /// Creates a place with `value`. May sleep.
     ///
     /// # Errors
     ///
@@ -224,7 +254,7 @@ impl<T: Send + 'static> Background<T> {
             }),
             GFP_KERNEL,
         )?;
-        // INVARIANT: Here it is.
+        // INVARIANT: The item is initialised.
         Ok(Self(ManuallyDrop::new(item)))
     }
 }
@@ -239,11 +269,11 @@ impl<T: Send + 'static> Deref for Background<T> {
 
 impl<T: Send + 'static> Drop for Background<T> {
     fn drop(&mut self) {
-        // SAFETY: The item is there, and not used after this.
+        // SAFETY: By the type invariants the item is initialised. It is not used after this.
         let item = unsafe { ManuallyDrop::take(&mut self.0) };
         // The kernel makes this queue at boot and never frees it.
         //
-        // SAFETY: So it is valid.
+        // SAFETY: The queue is valid, as it is never freed.
         let queue = unsafe { workqueue::Queue::from_raw(bindings::system_dfl_wq) };
         queue.enqueue(item);
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The headers from which bindgen makes the `rdma_bindings` crate: RDMA whole, of
- * the network and memory layers what the kernel's own `bindings` crate lacks.
- * bindgen_parameters says which of their items are taken.
+ * The headers from which bindgen makes the `rdma_bindings` crate: all of RDMA, and the parts of the
+ * network and memory layers that the kernel's own `bindings` crate lacks.
+ * bindgen_parameters lists the items that are used.
  */
 
 #include <linux/crc32.h>
@@ -27,6 +27,8 @@
 #include <linux/percpu.h>
 #include <linux/rcupdate.h>
 #include <linux/rtnetlink.h>
+#include <linux/sched/isolation.h>
+#include <linux/sched/stat.h>
 #include <linux/skbuff.h>
 #include <linux/udp.h>
 #include <linux/vmalloc.h>
@@ -61,7 +63,7 @@
 
 #include <uapi/rdma/ib_user_verbs.h>
 #include <uapi/rdma/rdma_user_rxe.h>
-/* Values of macros and enums, as numbers. The prefix is removed from what bindgen makes of them. */
+/* Values of macros and enums, as numbers. The build removes the prefix from bindgen's names. */
 const int RUST_CONST_HELPER_FERROCE_HRTIMER_NORESTART = HRTIMER_NORESTART;
 const unsigned int RUST_CONST_HELPER_SMP_CACHE_BYTES = SMP_CACHE_BYTES;
 const unsigned int RUST_CONST_HELPER_SKB_OVERHEAD = SKB_DATA_ALIGN(sizeof(struct skb_shared_info));
@@ -74,7 +76,7 @@ const u64 RUST_CONST_HELPER_FERROCE_NETIF_F_SG = NETIF_F_SG;
 const size_t RUST_CONST_HELPER_FERROCE_HMM_PFN_WRITE = HMM_PFN_WRITE;
 const size_t RUST_CONST_HELPER_FERROCE_HMM_PFN_ERROR = HMM_PFN_ERROR;
 const unsigned int RUST_CONST_HELPER_FERROCE_FAULT_FLAG_WRITE = FAULT_FLAG_WRITE;
-/* It may let go of the lock of the memory map, once. */
+/* The fault may release the lock of the memory map, once. */
 const unsigned int RUST_CONST_HELPER_FERROCE_FAULT_FLAGS =
 	FAULT_FLAG_REMOTE | FAULT_FLAG_ALLOW_RETRY | FAULT_FLAG_KILLABLE;
 const unsigned int RUST_CONST_HELPER_FERROCE_FAULT_FLAG_TRIED = FAULT_FLAG_TRIED;

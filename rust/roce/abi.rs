@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a process and the driver share: rings of work requests and of completions.
+//! The memory that a process and the driver share: rings of work requests and of completions.
 //!
-//! The layouts are those of the stock `rxe` provider. Integers are in the machine's own byte
-//! order. Whatever is read here was written by a process that may be hostile and may go on
-//! writing: the driver copies a slot once, and only the copy is decoded.
+//! The layouts are those of the stock `rxe` provider. Integers are in the machine's own byte order.
+//! The process may be hostile, and may write at any time: the driver copies a slot once, and
+//! decodes only the copy.
 //!
-//! The kernel as a user has rings of the same layout, which no process maps: what the provider does
-//! in a process is done for it by the functions that encode work requests and decode completions.
+//! Kernel users have rings of the same layout, which no process maps. For them, functions of this
+//! module encode work requests and decode completions, as the provider does in a process.
 
 pub mod cqe;
 pub mod recv_wqe;

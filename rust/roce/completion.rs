@@ -9,7 +9,7 @@ use crate::num::{Imm, Qpn, Rkey};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Status {
-    /// It was carried out.
+    /// It was executed.
     Success = 0,
     /// The message did not fit the memory it was for.
     LocalLength = 1,
@@ -21,7 +21,7 @@ pub enum Status {
     Flushed = 5,
     /// A memory window could not be bound, or memory not be registered.
     MwBind = 6,
-    /// The responder's answer was not one that it may give.
+    /// The response was not a valid one for the request.
     BadResponse = 7,
     /// Access to memory failed on our side while a message arrived.
     LocalAccess = 8,
@@ -29,7 +29,7 @@ pub enum Status {
     RemoteInvalidRequest = 9,
     /// The responder does not grant the access.
     RemoteAccess = 10,
-    /// The responder could not carry it out.
+    /// The responder could not execute it.
     RemoteOperation = 11,
     /// The peer did not answer, however often asked.
     TransportRetryExceeded = 12,
@@ -39,7 +39,7 @@ pub enum Status {
     General = 21,
 }
 
-/// What kind of work completed; the numbers are those of `enum ib_wc_opcode`.
+/// The kind of work that completed; the numbers are those of `enum ib_wc_opcode`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum CompletionOp {
@@ -49,9 +49,9 @@ pub enum CompletionOp {
     Write = 1,
     /// An RDMA READ has its data.
     Read = 2,
-    /// A compare-and-swap has what it found.
+    /// A compare-and-swap has returned the original value.
     CompareSwap = 3,
-    /// A fetch-and-add has what it found.
+    /// A fetch-and-add has returned the original value.
     FetchAdd = 4,
     /// A memory window is bound.
     BindWindow = 5,
@@ -59,7 +59,7 @@ pub enum CompletionOp {
     LocalInvalidate = 6,
     /// A FLUSH is through.
     Flush = 8,
-    /// An atomic WRITE was carried out.
+    /// An atomic WRITE was executed.
     AtomicWrite = 9,
     /// Memory is registered. The kernel's alone: `enum ib_wc_opcode`.
     Register = 10,
@@ -70,7 +70,7 @@ pub enum CompletionOp {
 }
 
 impl Status {
-    /// The status of that number.
+    /// Returns the status with that number.
     pub const fn from_code(code: u32) -> Option<Self> {
         Some(match code {
             0 => Self::Success,
@@ -100,7 +100,7 @@ pub struct Completion {
     /// How it ended. Unless it is [`Status::Success`], only `wr_id` and `qpn` mean anything
     /// beside it.
     pub status: Status,
-    /// What it was.
+    /// The kind of work.
     pub op: CompletionOp,
     /// Bytes received, READ or sent, or returned by an atomic operation.
     pub byte_len: u32,
@@ -119,8 +119,8 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// A completion that says that the request `wr_id` of the queue pair `qpn` was sent, or what else
-    /// it asked for was done: `byte_len` bytes.
+    /// Returns a completion of the request `wr_id` of the queue pair `qpn`, which sent or processed
+    /// `byte_len` bytes.
     pub(crate) fn sent(qpn: Qpn, op: CompletionOp, wr_id: u64, byte_len: u32) -> Self {
         Self {
             wr_id,
@@ -136,7 +136,7 @@ impl Completion {
         }
     }
 
-    /// A completion that says that the request `wr_id` of the queue pair `qpn` failed.
+    /// Returns a completion for the failed request `wr_id` of the queue pair `qpn`.
     pub(crate) fn failure(qpn: Qpn, op: CompletionOp, wr_id: u64, status: Status) -> Self {
         Self {
             wr_id,

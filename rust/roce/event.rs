@@ -25,7 +25,7 @@ pub enum Event {
     InvalidRequestNakSent,
     /// We refused access to memory.
     RemoteAccessNakSent,
-    /// We could not carry out a request.
+    /// A request of the peer could not be executed.
     RemoteOperationNakSent,
     /// A response of a READ came out of order, so some were lost.
     ResponseGap,
@@ -33,6 +33,8 @@ pub enum Event {
     AckTimeout,
     /// Packets were sent again.
     Retransmit,
+    /// A packet was sent again as nothing was heard of the peer for some round trips.
+    Probe,
     /// A request failed as the peer never answered.
     RetryExceeded,
     /// A request failed as the peer's receiver was never ready.
@@ -51,12 +53,12 @@ pub enum Event {
     BadQkey,
     /// A message without acknowledgements was dropped as no receive was posted for it.
     NoReceive,
-    /// A message without acknowledgements was dropped as it cannot be carried out: it is too long,
-    /// lost a part, or may not do what it wants.
+    /// A message without acknowledgements was dropped: it is too long, lost a part, or lacks the
+    /// access that it needs.
     MessageDropped,
     /// A response was dropped as it answers nothing that is outstanding.
     StaleResponse,
-    /// A message with one completion was carried out for the peer.
+    /// A message of the peer with one completion was executed.
     MessageReceived,
     /// A message of ours was acknowledged.
     MessageSent,
@@ -80,7 +82,7 @@ pub enum AsyncEvent {
 }
 
 impl ParseError {
-    /// The event that counts this error.
+    /// Returns the event that counts this error.
     // Rules: VAL-11
     pub const fn event(self) -> Event {
         match self {

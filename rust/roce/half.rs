@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The states of a queue pair's halves, whatever it transports by.
+//! The states of a queue pair's halves, for all transports.
 
-/// What a requester, or a sender of datagrams, is doing.
+/// The state of a requester, or of a sender of datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendState {
     /// RESET, INIT or RTR: it has no PSN yet and takes no work.
     Idle,
     /// RTS.
     Running,
-    /// SQD: it finishes what it has begun.
+    /// SQD: it finishes the messages that it has begun.
     Draining,
-    /// SQD: it has finished what it had begun.
+    /// SQD: it has finished these messages.
     Drained,
-    /// SQE: a request failed on an unreliable transport. Whatever is posted is flushed, until the
-    /// owner resumes it.
+    /// SQE: a request failed on an unreliable transport. Posted work is flushed until the owner
+    /// resumes the queue.
     Stopped,
-    /// ERR: whatever is posted is flushed.
+    /// ERR: posted work is flushed.
     Error,
 }
 
-/// What a responder, or a receiver of datagrams, is doing.
+/// The state of a responder, or of a receiver of datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecvState {
     /// RESET or INIT: it has no PSN yet. Receives may be posted and stay where they are.
     Idle,
     /// RTR, RTS or SQD.
     Running,
-    /// It refused a request; replies that it owes for earlier ones, and the refusal, are still to
-    /// be sent. Whatever is posted is flushed.
+    /// It refused a request. It still has to send the replies that it owes for earlier requests,
+    /// then the refusal. Posted receives are flushed.
     Failed,
-    /// ERR: whatever is posted is flushed.
+    /// ERR: posted work is flushed.
     Error,
 }

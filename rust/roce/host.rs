@@ -33,30 +33,35 @@ pub struct Span {
 pub enum Fault {
     /// It is gone, or cannot be reached any more.
     Gone,
-    /// It is there, but not in reach now. What was asked for was not done, or in part, and may be
-    /// done again: the host sees to it that it can be, and has the caller try again then.
+    /// It exists, but is not in reach now. The access was not made, or in part, and may be
+    /// repeated. The host brings the memory in, and lets the caller try again then.
     Absent,
 }
 
-/// What became of a packet.
+/// The result of handling a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Handled {
     /// It is done with.
     Done,
-    /// Memory that it is for is [absent](Fault::Absent). It is as good as not arrived: it is to be
-    /// handed in again once the memory is in reach, before any packet that came after it.
+    /// The packet needs memory that is [absent](Fault::Absent), and counts as not arrived. The host
+    /// hands it in again once the memory is in reach, before any later packet.
     PutOff,
+    /// The packet came before its turn, as an earlier one is missing. The host may keep it, and keeps
+    /// one of each PSN. It hands kept packets in again, in the order of PSNs, after each packet that is
+    /// [done](Self::Done). It drops a request that it cannot keep, as the network might have done.
+    /// Of a response it [says so](crate::send::Requester::not_kept).
+    Early,
 }
 
-/// What a peer wants to do with our memory.
+/// The access to local memory that a peer requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// READ it.
     Read,
     /// WRITE it.
     Write,
-    /// Carry out an atomic operation on it.
+    /// Execute an atomic operation on it.
     Atomic,
 }
 
@@ -78,7 +83,7 @@ pub enum Extent {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AccessError;
 
-/// Why a FLUSH was not carried out.
+/// Why a FLUSH was not executed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlushError {
     /// The key, the range or the right to it was refused.
@@ -102,7 +107,7 @@ impl From<Fault> for FlushError {
 /// A work request that was taken, good or bad, if there was one.
 pub type Taken<R> = Option<Result<R, BadRequest>>;
 
-/// Where both halves report what happens.
+/// The receiver of events from both halves.
 pub trait Observer {
     /// Counts `event`. Called under the half's lock, often once per packet: must be cheap.
     fn observe(&mut self, event: Event);
@@ -124,12 +129,12 @@ pub trait SendHost: Observer {
     /// that does not pass is returned as `Err` and keeps its place in the order.
     fn next_send(&mut self) -> Option<Result<SendRequest<Self::Payload>, BadRequest>>;
 
-    /// Copies `from` of the packet at hand to byte `at` of a READ's local memory. `at + from.len`
+    /// Copies `from` of the current packet to byte `at` of a READ's local memory. `at + from.len`
     /// is within the request's length.
     fn scatter(&mut self, to: &Self::Payload, at: u32, from: Span) -> Result<(), Fault>;
 
-    /// Puts what an atomic operation found, in the machine's own byte order, into its local memory
-    /// of [`ATOMIC_BYTES`](crate::wr::ATOMIC_BYTES).
+    /// Stores the original value of an atomic operation, in the machine's own byte order, in its
+    /// local memory of [`ATOMIC_BYTES`](crate::wr::ATOMIC_BYTES).
     // Rules: RDA-14
     fn put_original(&mut self, to: &Self::Payload, original: u64) -> Result<(), Fault>;
 
@@ -147,7 +152,7 @@ pub trait SendHost: Observer {
     fn retire(&mut self, payload: Option<Self::Payload>, completion: Option<Completion>);
 }
 
-/// The world of who sends datagrams.
+/// The host of a sender of datagrams.
 pub trait DatagramSendHost: Observer {
     /// Local memory of a send work request, resolved and held until it is given back by
     /// [`retire`](Self::retire).
@@ -177,19 +182,19 @@ pub trait RecvHost: Observer {
     /// Takes the oldest receive work request, from the receive queue or the shared one.
     fn take_recv(&mut self) -> Option<Result<RecvRequest<Self::Payload>, BadRequest>>;
 
-    /// Whether receives come from a shared receive queue. What is posted there is not this queue
-    /// pair's to flush.
+    /// Returns true if receives come from a shared receive queue. This queue pair does not flush
+    /// the receives posted there.
     fn has_shared_queue(&self) -> bool {
         false
     }
 
-    /// Copies `from` of the packet at hand to byte `at` of a receive's memory. `at + from.len` is
+    /// Copies `from` of the current packet to byte `at` of a receive's memory. `at + from.len` is
     /// within the request's length.
     fn scatter(&mut self, to: &Self::Payload, at: u32, from: Span) -> Result<(), Fault>;
 
-    /// Gives a receive back with its completion. Called exactly once for each that
-    /// [`take_recv`](Self::take_recv) returned, in that order, unless it is
-    /// [discarded](Self::discard); `payload` is `None` for one that came as `Err`.
+    /// Gives a receive back with its completion. Each receive that [`take_recv`](Self::take_recv)
+    /// returned is given back exactly once, in that order, unless it is [discarded](Self::discard).
+    /// `payload` is `None` for a receive that came as `Err`.
     fn complete(&mut self, payload: Option<Self::Payload>, completion: Completion);
 
     /// Gives a receive back without a completion, as the queue pair is reset.
@@ -214,34 +219,33 @@ pub trait RecvHost: Observer {
     /// invalidate.
     fn invalidate(&mut self, rkey: Rkey) -> Result<(), AccessError>;
 
-    /// Copies `from` of the packet at hand to byte `at` of the granted range.
+    /// Copies `from` of the current packet to byte `at` of the granted range.
     fn place(&mut self, to: &Self::Grant, at: u32, from: Span) -> Result<(), Fault>;
 
-    /// Stores the eight bytes `from` of the packet at hand in the granted range, which starts at a
-    /// multiple of eight, in one step.
+    /// Stores the eight bytes `from` of the current packet in the granted range in one step. The
+    /// range starts at a multiple of eight.
     fn place_atomically(&mut self, to: &Self::Grant, from: Span) -> Result<(), Fault>;
 
-    /// Gets what was placed in the memory that `rkey` opens to where `placement` says, before it
-    /// returns.
+    /// Makes the data written to the memory of `rkey` reach `placement` before it returns.
     ///
     /// # Errors
     ///
-    /// [`FlushError`] if the key, the range or the right to do so is refused, or the memory cannot be
-    /// used; if that is [absent](Fault::Absent), it may be in part where it is to get to.
+    /// [`FlushError`] if the key, the range or the access is refused, or the memory cannot be used.
+    /// If the memory is [absent](Fault::Absent), a part of the data may have reached its placement.
     fn flush(&mut self, rkey: Rkey, extent: Extent, placement: Placement)
         -> Result<(), FlushError>;
 
-    /// Carries out `op` on the granted range of [`ATOMIC_BYTES`](crate::wr::ATOMIC_BYTES), which
-    /// starts at a multiple of that, and returns what was there before. It is one step to whoever
-    /// else works on that memory, the CPUs of this machine included.
+    /// Applies `op` to the granted range of [`ATOMIC_BYTES`](crate::wr::ATOMIC_BYTES), which starts
+    /// at a multiple of that. Returns the original value. The operation is atomic for all other
+    /// users of that memory, CPUs of this machine included.
     fn atomic(&mut self, to: &Self::Grant, op: AtomicOp) -> Result<u64, Fault>;
 }
 
-/// The world of who receives datagrams.
+/// The host of a receiver of datagrams.
 pub trait DatagramRecvHost: RecvHost {
-    /// Copies the IP header of the packet at hand to the start of a receive's memory, which has at
-    /// least [`GRH_BYTES`](crate::limits::GRH_BYTES): an IPv6 header fills them, an IPv4 header
-    /// fills the last of them.
+    /// Copies the IP header of the current packet to the start of a receive's memory, which has at
+    /// least [`GRH_BYTES`](crate::limits::GRH_BYTES). An IPv6 header fills these bytes; an IPv4
+    /// header fills the last of them.
     // Rules: UDX-4
     fn scatter_grh(&mut self, to: &Self::Payload) -> Result<(), Fault>;
 }
@@ -263,7 +267,7 @@ pub enum Source<'a, P> {
 }
 
 impl<P> Source<'_, P> {
-    /// Bytes of payload.
+    /// Returns the number of payload bytes.
     #[inline]
     pub fn len(&self) -> u32 {
         match self {
@@ -272,7 +276,7 @@ impl<P> Source<'_, P> {
         }
     }
 
-    /// Whether there is none.
+    /// Returns true if there is no payload.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -295,7 +299,7 @@ pub struct Transmit<'a, P> {
 }
 
 impl<P> Transmit<'_, P> {
-    /// Bytes of the UDP payload: headers, payload, pad and ICRC.
+    /// Returns the length of the UDP payload: headers, payload, pad and ICRC.
     #[inline]
     pub fn udp_payload_len(&self) -> u32 {
         let header = self.header.as_bytes().len() as u32;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The invariant CRC: what it covers.
+//! The invariant CRC and the bytes that it covers.
 //!
 //! It is the CRC-32 of Ethernet (polynomial 0x04c11db7, bits reflected) over
 //!
@@ -13,8 +13,9 @@
 //! rest of the packet up to the ICRC to a CRC that neither inverts its seed nor its result (the
 //! kernel's `crc32_le`), and put the four bytes of [`finish`] at the packet's end.
 //!
-//! An IPv4 header with options is refused on receive and never sent: RoCEv2 has none, and what of
-//! them a router may change is nowhere written. Nor may IPv6 extension headers stand before UDP.
+//! An IPv4 header with options is refused on receive and never sent. RoCEv2 has none, and no
+//! standard says which bytes of them a router may change. IPv6 extension headers before UDP are
+//! refused, too.
 
 use crate::wire::bth;
 
@@ -53,7 +54,7 @@ pub struct NotPlainIpv4;
 pub struct PlainIpv4<'a>(&'a [u8; IPV4_BYTES]);
 
 impl<'a> PlainIpv4<'a> {
-    /// Of a packet's first bytes.
+    /// Takes a packet's first bytes.
     ///
     /// # Errors
     ///
@@ -103,7 +104,7 @@ pub fn mask_ipv6(headers: &mut [u8; IPV6_HEADERS]) {
     headers[IPV6_BYTES + RESV8A] = 0xff;
 }
 
-/// Headers as the ICRC covers them: what may change on the way is all ones.
+/// Headers as the ICRC covers them: fields that may change on the way are all ones.
 #[derive(Clone, Copy, Debug)]
 pub struct MaskedHeaders {
     bytes: [u8; MAX_BYTES],
@@ -111,13 +112,13 @@ pub struct MaskedHeaders {
 }
 
 impl MaskedHeaders {
-    /// The headers of a packet over IPv4, [masked](mask_ipv4).
+    /// Returns the headers of a packet over IPv4, [masked](mask_ipv4).
     #[inline(always)]
     pub fn ipv4(ip: PlainIpv4<'_>, udp: &[u8; UDP_BYTES], bth: &[u8; bth::BYTES]) -> Self {
         Self::new(ip.0, udp, bth, mask_ipv4)
     }
 
-    /// The headers of a packet over IPv6, [masked](mask_ipv6).
+    /// Returns the headers of a packet over IPv6, [masked](mask_ipv6).
     #[inline(always)]
     pub fn ipv6(ip: &[u8; IPV6_BYTES], udp: &[u8; UDP_BYTES], bth: &[u8; bth::BYTES]) -> Self {
         Self::new(ip, udp, bth, mask_ipv6)
@@ -149,8 +150,8 @@ impl MaskedHeaders {
         to
     }
 
-    /// Puts `rest`, what follows the BTH, behind them, if there is room: there is for [`REST_BYTES`] at
-    /// least. Returns whether it did.
+    /// Appends `rest`, the bytes behind the BTH, if there is room. There is room for [`REST_BYTES`]
+    /// at least. Returns true if it did.
     #[inline]
     pub fn append(&mut self, rest: &[u8]) -> bool {
         let begin = usize::from(self.len);
@@ -163,14 +164,14 @@ impl MaskedHeaders {
         true
     }
 
-    /// The bytes, ready to be fed to the CRC.
+    /// Returns the bytes, ready to be fed to the CRC.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.len)).unwrap_or(&[])
     }
 }
 
-/// The four bytes at the end of a packet, from the CRC over all before them.
+/// Returns the four bytes at the end of a packet, from the CRC over all before them.
 // Rules: ENC-21
 #[inline]
 pub const fn finish(crc: u32) -> [u8; 4] {

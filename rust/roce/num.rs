@@ -27,13 +27,13 @@ macro_rules! number_24 {
                 Self(raw & MASK_24)
             }
 
-            /// The number, below 2^24.
+            /// Returns the number, below 2^24.
             #[inline]
             pub const fn get(self) -> u32 {
                 self.0
             }
 
-            /// The number as three bytes in network order.
+            /// Returns the number as three bytes in network order.
             #[inline]
             pub const fn to_be_bytes(self) -> [u8; 3] {
                 let [_, a, b, c] = self.0.to_be_bytes();
@@ -59,42 +59,43 @@ macro_rules! number_24 {
 macro_rules! sequence_24 {
     ($name:ident) => {
         impl $name {
-            /// The number `count` further on the circle.
+            /// Returns the number `count` further on the circle.
             #[inline]
             #[must_use]
             pub const fn add(self, count: u32) -> Self {
                 Self::new(self.0.wrapping_add(count))
             }
 
-            /// The number `count` further back on the circle.
+            /// Returns the number `count` further back on the circle.
             #[inline]
             #[must_use]
             pub const fn sub(self, count: u32) -> Self {
                 Self::new(self.0.wrapping_sub(count))
             }
 
-            /// The next number.
+            /// Returns the next number.
             #[inline]
             #[must_use]
             pub const fn next(self) -> Self {
                 self.add(1)
             }
 
-            /// The number before this one.
+            /// Returns the number before this one.
             #[inline]
             #[must_use]
             pub const fn prev(self) -> Self {
                 self.sub(1)
             }
 
-            /// How far this number is ahead of `origin`, 0 ..= 2^24 - 1.
+            /// Returns how far this number is ahead of `origin`, 0 ..= 2^24 - 1.
             // Rules: PSN-1, PSN-15
             #[inline]
             pub const fn distance_from(self, origin: Self) -> u32 {
                 self.0.wrapping_sub(origin.0) & MASK_24
             }
 
-            /// Whether this number comes before `other`: less than half the circle behind it.
+            /// Returns true if this number comes before `other`: less than half the circle behind
+            /// it.
             ///
             /// Exactly half the circle apart counts as before, both ways round; the windows of
             /// the transport are at most half the circle, so no caller can meet that case in a
@@ -105,7 +106,7 @@ macro_rules! sequence_24 {
                 self.0 != other.0 && other.distance_from(self) <= HALF_24
             }
 
-            /// Whether this number is `other` or comes before it.
+            /// Returns true if this number is `other` or comes before it.
             #[inline]
             pub const fn is_at_or_before(self, other: Self) -> bool {
                 self.0 == other.0 || self.is_before(other)
@@ -151,8 +152,8 @@ impl Pkey {
 
     const FULL: u16 = 0x8000;
 
-    /// Whether packets with `other` may pass: the same partition, valid, and not two limited
-    /// members.
+    /// Returns true if packets with `other` may pass: the same partition, valid, and not two
+    /// limited members.
     // Rules: KEY-1
     #[inline]
     pub const fn matches(self, other: Self) -> bool {
@@ -167,7 +168,7 @@ impl Pkey {
 pub struct Qkey(pub u32);
 
 impl Qkey {
-    /// Whether only privileged users may send this key (its highest bit).
+    /// Returns true if only privileged users may send this key (its highest bit).
     #[inline]
     pub const fn is_privileged(self) -> bool {
         self.0 & 0x8000_0000 != 0
@@ -187,7 +188,7 @@ pub struct Lkey(pub u32);
 pub struct Iova(pub u64);
 
 impl Iova {
-    /// The address `count` bytes further; wraps, as the bounds are checked where access is
+    /// Returns the address `count` bytes further; wraps, as the bounds are checked where access is
     /// granted.
     #[inline]
     #[must_use]
@@ -248,18 +249,18 @@ impl Mtu {
         }
     }
 
-    /// The largest MTU not above `bytes`.
+    /// Returns the largest MTU not above `bytes`.
     pub fn within(bytes: u32) -> Option<Self> {
         Self::ALL.into_iter().rev().find(|mtu| mtu.bytes() <= bytes)
     }
 
-    /// Bytes of payload.
+    /// Returns the number of payload bytes.
     #[inline]
     pub const fn bytes(self) -> u32 {
         self as u32
     }
 
-    /// How many packets a message of `length` bytes takes: at least one, at most 2^23.
+    /// Returns how many packets a message of `length` bytes takes: at least one, at most 2^23.
     // Rules: PSN-6, SEG-5
     #[inline]
     pub const fn packets(self, length: u32) -> u32 {
@@ -275,19 +276,18 @@ impl Mtu {
 
 /// How many consecutive PSNs of one message a packet stands for at most.
 ///
-/// On a wire that is one. What never leaves a machine may have more, so that there is less to do for
-/// them: such a packet has the payload of all of them, the PSN of the first, and is the first, a
-/// middle or the last packet of its message as they are together. It says [how
-/// many](crate::wire::Packet::psns) it stands for by other means than its headers, which is how one
-/// from a wire is never taken for it.
+/// On a wire that is one. Packets that never leave a machine may stand for more, which saves work.
+/// Such a packet has the payload of all its PSNs, the PSN of the first, and the position of the
+/// whole in its message: first, middle or last. The [number of PSNs](crate::wire::Packet::psns) is
+/// not in its headers, so a packet from a wire is never taken for a bundle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bundle(u32);
 
 impl Bundle {
-    /// What there is on wires.
+    /// The size of each packet on a wire.
     pub const ONE: Self = Self(1);
 
-    /// As many as have `bytes` of payload at most, but one at least.
+    /// Returns the largest bundle with at most `bytes` of payload, and at least one packet.
     pub const fn within(bytes: u32, mtu: Mtu) -> Self {
         match bytes.wrapping_div(mtu.bytes()) {
             0 => Self::ONE,
@@ -295,13 +295,13 @@ impl Bundle {
         }
     }
 
-    /// Bytes of payload.
+    /// Returns the number of payload bytes.
     #[inline]
     pub const fn bytes(self, mtu: Mtu) -> u32 {
         self.0.wrapping_mul(mtu.bytes())
     }
 
-    /// How many it is.
+    /// Returns the number of PSNs.
     #[inline]
     pub const fn psns(self) -> u32 {
         self.0

@@ -2,9 +2,9 @@
 
 //! The opcode of the base transport header.
 //!
-//! Its upper three bits name a transport, its lower five an operation. One table says of each
-//! operation which transports have it, which headers follow, where in a message the packet stands
-//! and what payload it may carry; everything else in this crate asks the table.
+//! Its upper three bits name a transport, its lower five an operation. One table lists for each
+//! operation the transports that have it, the headers, the position in a message and the payload.
+//! Everything else in this crate asks the table.
 
 /// A transport that we speak.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +37,7 @@ pub enum Connection {
 }
 
 impl Connection {
-    /// The transport of its packets.
+    /// Returns the transport of its packets.
     #[inline]
     pub const fn transport(self) -> Transport {
         match self {
@@ -103,7 +103,7 @@ pub enum Operation {
     AtomicWrite = 0x1d,
 }
 
-/// Where in its message a packet stands.
+/// The position of a packet in its message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Position {
     /// More packets follow.
@@ -117,7 +117,7 @@ pub enum Position {
 }
 
 impl Position {
-    /// The position of a packet that does or does not start and end its message.
+    /// Returns the position of a packet that starts, ends, or neither starts nor ends its message.
     #[inline]
     pub const fn new(starts: bool, ends: bool) -> Self {
         match (starts, ends) {
@@ -128,13 +128,13 @@ impl Position {
         }
     }
 
-    /// Whether the message starts with this packet.
+    /// Returns true if the packet starts its message.
     #[inline]
     pub const fn starts(self) -> bool {
         matches!(self, Self::First | Self::Only)
     }
 
-    /// Whether the message ends with this packet.
+    /// Returns true if the packet ends its message.
     #[inline]
     pub const fn ends(self) -> bool {
         matches!(self, Self::Last | Self::Only)
@@ -165,14 +165,14 @@ impl Headers {
     /// Invalidate (IETH).
     pub const IETH: Self = Self(1 << 7);
 
-    /// All of `self` and of `other`.
+    /// Returns the union of both sets.
     #[inline]
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether all of `other` are in this set.
+    /// Returns true if this set contains `other`.
     #[inline]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -181,7 +181,8 @@ impl Headers {
     /// Bytes of each header, by its bit.
     const BYTES: [u8; 8] = [8, 4, 16, 28, 4, 8, 4, 4];
 
-    /// Bytes that the headers of this set take. For the table alone: evaluated by the compiler.
+    /// Returns the length of the headers in this set. For the table alone: the compiler evaluates
+    /// it.
     const fn bytes(self) -> u8 {
         let mut bytes = 0;
         let mut bit = 0;
@@ -195,12 +196,12 @@ impl Headers {
     }
 }
 
-/// What the table says of an operation.
+/// The row of an operation in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Info {
     /// The operation.
     pub operation: Operation,
-    /// Where in its message the packet stands.
+    /// The position of the packet in its message.
     pub position: Position,
     /// The extension headers, without the one that every datagram has.
     pub headers: Headers,
@@ -218,7 +219,7 @@ const RC: u8 = Transport::Rc.bit();
 const CONNECTED: u8 = RC | Transport::Uc.bit();
 const ALL: u8 = CONNECTED | Transport::Ud.bit();
 
-/// One row; `|` separates what the packet is from what it carries.
+/// One row; `|` separates the kind of packet from its headers and payload.
 macro_rules! row {
     ($transports:ident $way:ident $operation:ident $position:ident | $($header:ident)* ; $payload:ident) => {
         Some(Info {
@@ -276,7 +277,7 @@ const TABLE: [Option<Info>; 32] = [
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unsupported;
 
-/// The opcode of `operation` on `transport`, as it stands in the BTH.
+/// Returns the opcode of `operation` on `transport`, as in the BTH.
 // Rules: WIRE-2
 #[inline]
 pub const fn encode(transport: Transport, operation: Operation) -> u8 {
@@ -303,7 +304,7 @@ pub const fn decode(opcode: u8) -> Result<(Transport, &'static Info), Unsupporte
     }
 }
 
-/// All extension headers of a packet of `transport` that `info` describes.
+/// Returns all extension headers of a packet of `transport` with `info`.
 #[inline]
 pub const fn headers(transport: Transport, info: &Info) -> Headers {
     match transport {
@@ -312,7 +313,7 @@ pub const fn headers(transport: Transport, info: &Info) -> Headers {
     }
 }
 
-/// Bytes of those extension headers.
+/// Returns the length of those extension headers.
 #[inline]
 pub const fn header_bytes(transport: Transport, info: &Info) -> u32 {
     let bytes = info.header_bytes as u32;

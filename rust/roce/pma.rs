@@ -30,14 +30,14 @@ pub struct PortCounters {
     pub multicast_rcv_packets: u64,
 }
 
-/// Where the fields of a datagram are that every class has.
+/// The offsets of the fields that all classes have.
 mod field {
     pub(super) const MGMT_CLASS: usize = 1;
     pub(super) const CLASS_VERSION: usize = 2;
     pub(super) const METHOD: usize = 3;
     pub(super) const STATUS: usize = 4;
     pub(super) const ATTR_ID: usize = 16;
-    /// What the attribute says, of this class.
+    /// The data of the attribute, of this class.
     pub(super) const DATA: usize = 64;
     /// In an attribute of a port: which one.
     pub(super) const PORT_SELECT: usize = DATA + 1;
@@ -68,13 +68,13 @@ const CAPABILITIES: u16 = (1 << 8) | (1 << 9);
 /// An answer takes 4.096 µs times two to the power of this, at most: a second.
 const RESPONSE_TIME: u8 = 18;
 
-/// Port numbers of a device that has one port, and the one that stands for all.
+/// Valid port numbers: the only port of a device, and the number that selects all ports.
 const PORTS: [u8; 2] = [1, 0xff];
 
-/// The answer to a datagram, if it is a question for this class. What `counters` says is asked for only
-/// if it is to be said: datagrams of other classes are many.
+/// Returns the response to a datagram, if it is a request of this class. Calls `counters` only if
+/// the response has them, as most datagrams are of other classes.
 ///
-/// Counters only grow: whoever wants to set them is told that it is not supported.
+/// Counters cannot be set: a request to set them is answered as unsupported.
 pub fn answer(
     request: &[u8; MAD_BYTES],
     counters: impl FnOnce() -> PortCounters,
@@ -164,12 +164,12 @@ fn port_counters_extended(reply: &mut [u8; MAD_BYTES], counters: &PortCounters) 
     }
 }
 
-/// Data are counted in units of four bytes.
+/// Returns bytes in the unit of data counters, four bytes.
 fn words(bytes: u64) -> u64 {
     bytes / 4
 }
 
-/// Clears what the attribute says from byte `from` on.
+/// Clears the data of the attribute from byte `from` on.
 fn clear_data(reply: &mut [u8; MAD_BYTES], from: usize) {
     let data = reply.iter_mut().skip(field::DATA.saturating_add(from));
     data.for_each(|byte| *byte = 0);

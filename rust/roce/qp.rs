@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Queue pairs: their states and attributes, and what a packet must pass to reach one.
+//! Queue pairs: their states and attributes, and the checks of a packet for one.
 
 pub mod attr;
 mod check;

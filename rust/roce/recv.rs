@@ -2,7 +2,7 @@
 
 //! The responder of a connection.
 //!
-//! # What becomes of a request
+//! # The handling of a request
 //!
 //! ```text
 //!                             PSN of the request
@@ -10,7 +10,7 @@
 //!                   |                 |                  |
 //!   SEND, WRITE  acknowledge       execute         NAK, once, until
 //!                again               |             the expected one
-//!   READ         answer again     ok / not ok      arrives
+//!   READ         answer again     ok / not ok      arrives; kept
 //!   or atomic    from Replay         |     \
 //!                                    |      `-- no receive: RNR NAK; nothing was
 //!                                    |          done, and what follows is dropped
@@ -19,20 +19,28 @@
 //!                              is owed              pair fails
 //! ```
 //!
-//! # What is owed
+//! # Owed replies
 //!
-//! Replies go out in the order of PSNs. A response to a READ acknowledges all before the READ, so
-//! an acknowledgement on its own is only ever owed behind the last READ, and there is only one,
-//! for the latest request executed: whoever polls once for a batch of packets acknowledges the
-//! batch at once. An acknowledgement never bears a PSN of a READ's response, as a requester may
-//! take it for the data. All of this goes for atomics, atomic WRITEs and FLUSHes, too; the latter
-//! two are answered by an empty response to a READ.
+//! Replies go out in the order of PSNs. A response to a READ acknowledges all earlier requests, so
+//! a separate acknowledgement is only owed behind the last READ. There is only one, for the latest
+//! executed request: one poll for a batch of packets acknowledges the whole batch. An
+//! acknowledgement never bears a PSN of a READ's response, as a requester may take it for the data.
+//! All of this applies to atomics, atomic WRITEs and FLUSHes, too. The latter two are answered by
+//! an empty response to a READ.
+//!
+//! # Early packets
+//!
+//! The host keeps a packet behind a missing one, and hands it in again in its turn. Nothing is
+//! executed out of order, and a peer that repairs the gap alone need not send the rest again. A
+//! peer that goes back to the missing packet then sends duplicates, which are answered as usual.
+//! The turn of a kept packet is within [`MAX_EARLY_PSNS`]. When a reported gap closes, the responder
+//! acknowledges at once: by this time the peer tells a late packet from a lost one.
 //!
 //! # Once
 //!
-//! An atomic is carried out when it arrives and its result kept: a duplicate is answered with the
-//! same value. As many are kept as a requester may have outstanding, so one whose result is gone is
-//! none that the requester still waits for, and is dropped.
+//! An atomic is executed on arrival and its result is kept: a duplicate is answered with the same
+//! value. As many results are kept as a requester may have outstanding. An atomic without a kept
+//! result is one for which the requester no longer waits, and is dropped.
 //!
 //! An unreliable connection has no replies, and takes messages as they come: see the module
 //! `unreliable`.
@@ -50,10 +58,10 @@ use core::ops::DerefMut;
 use crate::completion::{Completion, CompletionOp, Status};
 use crate::event::{AsyncEvent, Event};
 use crate::host::{Fault, Flush, Handled, RecvHost};
-use crate::limits::FLUSH_BATCH;
+use crate::limits::{FLUSH_BATCH, MAX_EARLY_PSNS};
 use crate::num::{Msn, Psn, Qpn};
 use crate::opcode::Connection;
-use crate::wire::{Body, NakCode, Packet, Request};
+use crate::wire::{cnp, Body, HeaderBytes, NakCode, Packet, Request};
 use crate::wr::RecvRequest;
 
 use replay::Replays;
@@ -86,7 +94,7 @@ struct Sequence<P, G> {
     config: RecvConfig,
     /// The PSN that it expects.
     expected: Psn,
-    /// The last PSN executed that is not of a READ or atomic: what an acknowledgement bears.
+    /// The last executed PSN that is not of a READ or atomic. An acknowledgement bears it.
     acknowledge: Psn,
     /// Messages completed.
     msn: Msn,
@@ -97,9 +105,9 @@ struct Sequence<P, G> {
     kept: Option<RecvRequest<P>>,
     /// The reply that is owed behind all responses to READs.
     owed: Owed,
-    /// The peer was told by a NAK that `expected` is expected.
-    nak_sent: bool,
-    /// What was dropped behind `expected`, which was put off: to be asked for after that.
+    /// What the peer was told of the packet `expected`.
+    told: Told,
+    /// What was dropped or kept behind `expected`, which was put off: to be asked for after that.
     behind: Option<Psn>,
     /// The owner knows that the connection stands.
     established: bool,
@@ -122,16 +130,25 @@ enum Message<P, G> {
     },
 }
 
+/// The report about the expected packet that the peer has got or will get.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Told {
+    Nothing,
+    /// It is missing.
+    Missing,
+    /// There is no receive for it. The peer sends all that is behind it once more.
+    NotReady,
+}
+
 /// The reply that is owed behind all responses to READs and atomics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Owed {
     Nothing,
     /// Of the latest request that is not a READ or atomic.
     Acknowledgement,
-    /// The packet that is expected is missing. Of those behind it that were dropped `dropped` is the
-    /// last.
+    /// The packet that is expected is missing. Of those behind it that came `last` is the last.
     SequenceNak {
-        dropped: Psn,
+        last: Psn,
     },
     /// The packet that is expected found no receive.
     RnrNak,
@@ -142,7 +159,7 @@ enum Owed {
     },
 }
 
-/// Why a request is not carried out.
+/// Why a request is not executed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Refusal {
     /// No receive is posted.
@@ -171,7 +188,7 @@ impl Refusal {
         recv: Status::RemoteAccess,
     };
 
-    /// Memory failed; a receive that is in use completes with `recv` if it failed for good.
+    /// Memory failed. If it failed permanently, a receive in use completes with `recv`.
     // Rules: NAK-8
     fn of(fault: Fault, recv: Status) -> Self {
         match fault {
@@ -184,7 +201,7 @@ impl Refusal {
     }
 }
 
-/// A request was refused for good: what the peer is told is owed, and the queue pair fails.
+/// A request was refused permanently: the refusal is owed, and the queue pair fails.
 struct Failed;
 
 /// A responder that runs, for one call.
@@ -205,7 +222,7 @@ impl<P, G> Sequence<P, G> {
             message: Message::None,
             kept: None,
             owed: Owed::Nothing,
-            nak_sent: false,
+            told: Told::Nothing,
             behind: None,
             established: false,
             unacknowledged: false,
@@ -219,6 +236,12 @@ impl<P, G> Sequence<P, G> {
             Message::Send { recv, .. } => Some(recv),
             Message::None | Message::Write { .. } => self.kept,
         }
+    }
+
+    /// Returns true if the host may keep the packet `psn`, which came before its turn.
+    // Rules: PSN-19
+    fn may_keep(&self, psn: Psn) -> bool {
+        psn.distance_from(self.expected) < MAX_EARLY_PSNS
     }
 
     /// Whether it refused a request: then that is all it owes, until it is told.
@@ -275,8 +298,8 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
         }
     }
 
-    /// Any state to ERR: forgets the replies that it owes; the receive in use and whatever is
-    /// posted completes as [`Flushed`](crate::completion::Status::Flushed), in order.
+    /// Enters ERR from any state: forgets the owed replies. The receive in use and the posted
+    /// receives complete as [`Flushed`](crate::completion::Status::Flushed), in order.
     ///
     /// With a shared receive queue nothing that is posted is flushed, and
     /// [`LastWqeReached`](crate::event::AsyncEvent::LastWqeReached) is raised, once.
@@ -296,9 +319,9 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
         self.flush_posted(host)
     }
 
-    /// In [`Failed`](RecvState::Failed) and [`Error`](RecvState::Error): completes whatever was
-    /// posted since as [`Flushed`](crate::completion::Status::Flushed). Does nothing in other
-    /// states.
+    /// Completes the receives posted since, in [`Failed`](RecvState::Failed) and
+    /// [`Error`](RecvState::Error), as [`Flushed`](crate::completion::Status::Flushed). Does
+    /// nothing in other states.
     // Rules: ERR-2, ERR-3
     pub fn flush_posted<H: RecvHost<Payload = P, Grant = G>>(&mut self, host: &mut H) -> Flush {
         // Rules: STA-8
@@ -320,8 +343,8 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
         Flush::More
     }
 
-    /// Any state to RESET: discards the receive in use, without a completion. What is posted and
-    /// not taken is the driver's to forget.
+    /// Enters RESET from any state: discards the receive in use, without a completion. The driver
+    /// forgets the posted receives that were not taken.
     // Rules: ERR-16, ERR-17
     pub fn reset<H: RecvHost<Payload = P, Grant = G>>(&mut self, host: &mut H) {
         self.last_wqe_raised = false;
@@ -333,11 +356,11 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
         }
     }
 
-    /// What it is doing. To be looked at after every call that takes a host: it goes to
-    /// [`Failed`](RecvState::Failed) by itself when it refuses a request. The driver then moves
-    /// the queue pair and its requester to ERR, and goes on to poll this half until that returns
-    /// `None`, by when the peer was told why. On an unreliable connection, where nobody is told, it
-    /// goes to [`Error`](RecvState::Error) at once when its own memory fails it.
+    /// Returns the state. The driver must check it after every call that takes a host. A responder
+    /// that refuses a request goes to [`Failed`](RecvState::Failed). The driver then moves the
+    /// queue pair and its requester to ERR, and polls this half until that returns `None`. By then
+    /// the peer was told the reason. On an unreliable connection, without such a report, a failure
+    /// of local memory leads to [`Error`](RecvState::Error) at once.
     #[inline]
     pub fn state(&self) -> RecvState {
         match &self.phase {
@@ -345,6 +368,15 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
             Phase::Running(sequence) if sequence.has_failed() => RecvState::Failed,
             Phase::Running(_) => RecvState::Running,
             Phase::Error => RecvState::Error,
+        }
+    }
+
+    /// Returns the congestion notification packet for the peer; `None` unless it runs.
+    // Rules: CNP-1
+    pub fn cnp(&self) -> Option<HeaderBytes> {
+        match &self.phase {
+            Phase::Running(sequence) => Some(cnp::emit(sequence.config.dest_qp)),
+            Phase::Idle | Phase::Error => None,
         }
     }
 
@@ -359,8 +391,8 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
 
     /// Handles a request. The packet passed [`qp::check`](crate::qp::check).
     ///
-    /// What is owed for it comes out of [`poll_transmit`](Self::poll_transmit), which is to be
-    /// called at the end of a batch of packets rather than after each.
+    /// [`poll_transmit`](Self::poll_transmit) returns the owed replies. Call it at the end of a
+    /// batch of packets rather than after each.
     pub fn handle_request<H: RecvHost<Payload = P, Grant = G>>(
         &mut self,
         packet: &Packet,
@@ -391,6 +423,37 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
         }
     }
 
+    /// Handles a request that the host has kept as it was [early](Handled::Early), after a packet before
+    /// it is done. It is done as well, or still early: then those behind it are, too.
+    ///
+    /// Remaining gaps are not reported. A peer that sends all again has the packets on their way.
+    /// Another peer learns of a gap by the acknowledgement, or by a NAK for the next early packet.
+    /// Only a gap behind a READ or the like is reported, as no acknowledgement shows that the READ
+    /// was executed.
+    // Rules: PSN-19
+    pub fn handle_kept<H: RecvHost<Payload = P, Grant = G>>(
+        &mut self,
+        packet: &Packet,
+        host: &mut H,
+    ) -> Handled {
+        let Phase::Running(sequence) = &mut self.phase else {
+            return Handled::Done;
+        };
+        let psn = packet.bth.psn;
+        if psn == sequence.expected {
+            return self.handle_request(packet, host);
+        }
+        // Rules: PSN-11
+        if psn.is_before(sequence.expected) || sequence.has_failed() {
+            return Handled::Done; // Its like was handled meanwhile, or none is any more.
+        }
+        // Rules: NAK-4
+        if sequence.told == Told::Nothing && sequence.acknowledge.next() != sequence.expected {
+            sequence.ask_for_expected(psn);
+        }
+        Handled::Early
+    }
+
     /// Whether a reply is owed, or the half has failed: whether to call
     /// [`poll_transmit`](Self::poll_transmit) and to look at its [state](Self::state) after a
     /// batch.
@@ -417,17 +480,17 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
         }
     }
 
-    /// Flushes what is posted, as the queue pair fails. With nobody to be told first, it has failed
-    /// then.
+    /// Flushes posted receives when the queue pair fails. Without a report to send first, it enters
+    /// ERR.
     fn settle<H: RecvHost<Payload = P, Grant = G>>(&mut self, _: Failed, host: &mut H) {
         if let Phase::Running(sequence) = &mut self.phase {
-            // It was taken before whatever is posted.
+            // It was taken before all posted receives.
             if let Some(recv) = sequence.kept.take() {
                 let completion = failure(self.qpn, recv.wr_id, Status::Flushed);
                 host.complete(Some(recv.payload), completion);
             }
         }
-        // What this leaves posted, the driver flushes as it moves the queue pair to ERR.
+        // The driver flushes the rest as it moves the queue pair to ERR.
         let _ = match self.state() {
             RecvState::Failed => self.flush_posted(host),
             _ => self.enter_error(host),
@@ -456,15 +519,30 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         }
         // Rules: PSN-12
         host.observe(Event::OutOfSequenceRequest);
-        // Rules: NAK-2
-        if !self.sequence.nak_sent {
-            self.sequence.ask_for_expected(psn);
-        } else if let Owed::SequenceNak { dropped } = &mut self.sequence.owed {
-            if dropped.is_before(psn) {
-                *dropped = psn;
+        Ok(self.handle_early(packet))
+    }
+
+    /// Asks for the packet that is expected, once, as one came before its turn.
+    fn handle_early(&mut self, packet: &Packet) -> Handled {
+        let psn = packet.bth.psn;
+        match (self.sequence.told, &mut self.sequence.owed) {
+            // Rules: NAK-2
+            (Told::Nothing, _) => self.sequence.ask_for_expected(psn),
+            (Told::Missing, Owed::SequenceNak { last }) => {
+                if last.is_before(psn) {
+                    *last = psn;
+                }
             }
+            // Rules: ACK-22
+            (Told::Missing, _) if packet.bth.ack_req => self.acknowledge_again(),
+            (Told::Missing, _) => {}
+            // Rules: RNR-5
+            (Told::NotReady, _) => return Handled::Done,
         }
-        Ok(Handled::Done)
+        match self.sequence.may_keep(psn) {
+            true => Handled::Early,
+            false => Handled::Done,
+        }
     }
 
     /// A packet arrived: the connection stands.
@@ -484,9 +562,10 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         host: &mut H,
     ) -> Result<Handled, Failed> {
         // Rules: NAK-3
-        self.sequence.nak_sent = false;
-        let dropped = match self.sequence.owed {
-            Owed::SequenceNak { dropped } => Some(dropped),
+        let was_told = mem::replace(&mut self.sequence.told, Told::Nothing) == Told::Missing
+            && self.sequence.owed == Owed::Nothing;
+        let last = match self.sequence.owed {
+            Owed::SequenceNak { last } => Some(last),
             _ => self.sequence.behind.take(),
         };
         if matches!(self.sequence.owed, Owed::SequenceNak { .. } | Owed::RnrNak) {
@@ -494,17 +573,20 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         }
         match self.execute(packet, request, host) {
             Ok(()) => {
+                // Rules: ACK-23
+                if was_told {
+                    self.acknowledge_again();
+                }
                 // Rules: NAK-4
-                if let Some(dropped) = dropped.filter(|psn| !psn.is_before(self.sequence.expected))
-                {
-                    self.sequence.ask_for_expected(dropped);
+                if let Some(last) = last.filter(|psn| !psn.is_before(self.sequence.expected)) {
+                    self.sequence.ask_for_expected(last);
                 }
                 Ok(Handled::Done)
             }
             Err(Refusal::NoRoom) => Ok(Handled::Done),
             // Rules: RSP-22
             Err(Refusal::PutOff) => {
-                self.sequence.behind = dropped;
+                self.sequence.behind = last;
                 // Or the peer might take a message whose memory comes page by page for lost.
                 if mem::take(&mut self.sequence.unacknowledged) {
                     self.acknowledge_again();
@@ -514,7 +596,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
             // Rules: RNR-1, RNR-5, RNR-17
             Err(Refusal::NotReady) => {
                 // Rules: RNR-4
-                self.sequence.nak_sent = true;
+                self.sequence.told = Told::NotReady;
                 self.sequence.owed = Owed::RnrNak;
                 Ok(Handled::Done)
             }
@@ -558,13 +640,13 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         }
     }
 
-    /// Answers a READ or atomic again; of a READ the whole or, as the requester has some of it, the
-    /// rest.
+    /// Answers a READ or atomic again. Of a READ, it answers the whole, or the rest if the
+    /// requester has some of it.
     ///
-    /// What is asked for must lie within what was granted at first. Access to what is READ is
-    /// authorized anew: a grant is given back with the last response, so that a replay which may
-    /// never be needed does not hold the region, and the region may have gone since. If it has, the
-    /// duplicate is dropped: it may be a stray copy of a READ that is long complete.
+    /// The requested part must lie within the original grant. Access to READ memory is authorized
+    /// anew. A grant is given back with the last response, so that a replay that may never be
+    /// needed does not hold the region. The region may have gone since. If it has, the duplicate is
+    /// dropped: it may be a stray copy of a READ that is long complete.
     // Rules: DUP-6, DUP-19
     fn answer_again<H: RecvHost<Payload = P, Grant = G>>(
         &mut self,

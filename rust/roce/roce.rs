@@ -2,21 +2,21 @@
 
 //! The RoCEv2 transport protocol, sans-IO.
 //!
-//! No kernel, no clock, no allocation, no payload byte: packets and work requests come in as
-//! values, packets to send go out as values, and the rest of the world is behind the traits of
-//! [`host`]. The same source is built into `ferroce.ko` and, by cargo, tested on a host. Nothing
-//! in it can panic, whatever comes from the wire or from a process.
+//! This crate has no kernel, no clock, no allocation and no payload byte. Packets and work requests
+//! come in as values, packets to send go out as values, and the rest of the world is behind the
+//! traits of [`host`]. The same source is built into `ferroce.ko` and, by cargo, tested on a host.
+//! No input from the wire or from a process can make it panic.
 //!
 //! # Words
 //!
-//! They are those of the InfiniBand specification. A *queue pair* (QP) has a send queue and a
-//! receive queue, whose entries are *work requests* and whose results are *completions*. Its
-//! *requester* turns send work requests into *requests* on the wire; the peer's *responder* carries
-//! them out and *responds*; the requester's *completer* turns responses into completions. What a
-//! responder still has to send it *owes*. Verbs have one meaning each: *parse* and *emit* are for
-//! bytes of the wire, *decode* and *encode* for bytes shared with a process, *handle* is for
-//! input, *poll* for output, *post* for work, *retire* for requests that are over, *authorize* for
-//! the right to memory.
+//! The terms are those of the InfiniBand specification. A *queue pair* (QP) has a send queue and a
+//! receive queue. Their entries are *work requests*, and the results are *completions*. The
+//! *requester* turns send work requests into *requests* on the wire. The peer's *responder*
+//! executes them and *responds*. The requester's *completer* turns responses into completions. A
+//! responder *owes* the replies that it still has to send. Each verb has one meaning. *Parse* and
+//! *emit* are for bytes of the wire, *decode* and *encode* for bytes shared with a process.
+//! *Handle* is for input, *poll* for output, *post* for work, *retire* for completed requests,
+//! *authorize* for access to memory.
 //!
 //! | | what it is | where |
 //! |---|---|---|
@@ -41,10 +41,9 @@
 //!   SendHost::retire                                RecvHost::complete
 //! ```
 //!
-//! The two halves of a queue pair share nothing: each has its own state, its own lock in the
-//! driver and its own host. What concerns both, the driver does to both: see
-//! [`Requester::state`](send::Requester::state) and
-//! [`Responder::state`](recv::Responder::state).
+//! The two halves of a queue pair share nothing: each has its own state, its own lock in the driver
+//! and its own host. The driver applies an event that concerns both to both: see
+//! [`Requester::state`](send::Requester::state) and [`Responder::state`](recv::Responder::state).
 //!
 //! # States
 //!
@@ -66,16 +65,15 @@
 //!                                                 Drained --'          Error
 //! ```
 //!
-//! `enter_error` leads to `Error` and `reset` to `Idle` from everywhere; a requester whose request
-//! fails goes to `Error` by itself. What each half does while it runs is drawn in [`send`] and
-//! [`recv`].
+//! `enter_error` leads to `Error` and `reset` to `Idle` from everywhere. A requester whose request
+//! fails goes to `Error` by itself. [`send`] and [`recv`] show the work of a running half.
 //!
 //! # Modules
 //!
 //! Imports run one way, from right to left (`scripts/circles`):
 //!
 //! ```text
-//!   num time limits half | wire opcode icrc pma | wr completion event abi | host | send recv ud | qp
+//!   num time limits half | wire opcode icrc pma congestion | wr completion event abi | host | send recv ud | qp
 //! ```
 
 #![cfg_attr(not(test), no_std)]
@@ -84,6 +82,7 @@
 
 pub mod abi;
 pub mod completion;
+pub mod congestion;
 pub mod event;
 pub mod half;
 pub mod host;

@@ -4,10 +4,10 @@
 //!
 //! # The window
 //!
-//! Every packet of a SEND or WRITE has a PSN; a READ has one request packet and takes a PSN for
-//! each packet of its response. Atomics, atomic WRITEs and FLUSHes are like a
-//! READ with a response of one packet, and what is said of READs goes for them, too. A PSN that was sent is outstanding until it is acknowledged, which
-//! happens in order:
+//! Every packet of a SEND or WRITE has a PSN. A READ has one request packet, and takes a PSN for
+//! each packet of its response. Atomics, atomic WRITEs and FLUSHes are like READs with a response
+//! of one packet; statements about READs apply to them, too. A PSN that was sent is outstanding
+//! until it is acknowledged. PSNs are acknowledged in order:
 //!
 //! ```text
 //!        unacked            next               end
@@ -17,37 +17,41 @@
 //!           |                | be sent again    |
 //! ```
 //!
-//! Without loss `next` is `end`. To send again is to move `next` back to `unacked` ("go back n").
-//! The requests that these PSNs belong to stand in a window of their own, oldest first;
-//! `cursor` is the one that `next` is in.
+//! Without loss `next` is `end`. To go back n, `next` moves back to `unacked`. The requests of
+//! these PSNs are in a window of their own, oldest first. `cursor` is the request of `next`.
 //!
 //! # Acknowledgement
 //!
-//! A response with PSN p acknowledges all that comes before p. Only its own data complete a READ or
-//! an atomic, so a response to anything behind one which is not complete means that packets were
-//! lost.
-//! Loss is met in one way, whatever told of it: a NAK, such a gap, or the timer. The first two
-//! count once for each value of `unacked`, so that a flood of NAKs for one packet, or every packet
-//! behind a gap, has it sent again no more than once; if that is lost too, the timer tells.
+//! A response with PSN p acknowledges all PSNs before p. Only its own data complete a READ or an
+//! atomic. So a response behind one that is not complete means that packets were lost. After a NAK
+//! one packet is sent again, if the peer keeps those behind it. After a gap in the responses the
+//! missing ones are requested again: see the module `repair`. After a timeout the oldest packet is sent again alone.
+//!
+//! A NAK and a gap count once for each value of `unacked`. So a flood of NAKs for one packet, or
+//! every packet behind a gap, causes one retransmission at most. If that is lost too, a repeated
+//! acknowledgement of the peer tells, or a probe after some round trips, or the timer.
 //!
 //! # Without acknowledgement
 //!
-//! On an unreliable connection a packet that was sent is done with: it counts as acknowledged the
-//! next time that there is to be sent something. So nothing waits, no timer runs, and nothing is
-//! ever sent again. There is nobody to answer either: READs and the like are refused. A request
-//! that fails stops the send queue alone, which is then in [`SendState::Stopped`].
+//! A packet that was sent on an unreliable connection is done with. It counts as acknowledged the
+//! next time that a packet can be sent. So nothing waits, no timer runs, and nothing is sent again.
+//! Requests that need a response, such as READs, are refused. A request that fails stops the send
+//! queue alone, which is then in [`SendState::Stopped`].
 
 mod complete;
 mod config;
-mod pace;
+mod lateness;
+mod repair;
 mod report;
 mod retry;
+mod rtt;
 mod transmit;
 mod window;
 
 use core::ops::DerefMut;
 
 use crate::completion::{Completion, CompletionOp, Status};
+use crate::congestion::{Control, Controller, Path};
 use crate::event::AsyncEvent;
 use crate::host::{Flush, SendHost};
 use crate::limits::FLUSH_BATCH;
@@ -56,7 +60,9 @@ use crate::opcode::Connection;
 use crate::time::Instant;
 use crate::wr::{AtomicOp, LocalOp, SendOp};
 
-use pace::Pace;
+use lateness::Lateness;
+use repair::{EarlyResponses, Keeping, Repair};
+use rtt::RoundTrip;
 use window::{Entry, Outstanding, Window};
 
 pub use crate::half::SendState;
@@ -69,15 +75,15 @@ pub use window::Slot;
 pub enum Blocked {
     /// The next request has a fence, and READs or atomics before it are not complete.
     Fence,
-    /// As many PSNs are outstanding as may be.
+    /// The limit of outstanding PSNs is reached.
     PsnWindow,
-    /// As many requests are outstanding as there is room for; [`Requester::widen`] makes more.
+    /// There is no room for more outstanding requests; [`Requester::widen`] makes some.
     Window,
-    /// As many READs and atomics are outstanding as the responder takes.
+    /// The responder accepts no more outstanding READs and atomics.
     ReadDepth,
     /// The peer had no receive posted; until then it is left alone.
-    Rnr(Instant),
-    /// A request that cannot be carried out waits for those before it.
+    Rnr,
+    /// A request that cannot be executed waits for those before it.
     BadRequest,
     /// Work on our own side waits for the requests before it.
     Local,
@@ -95,7 +101,7 @@ pub struct Requester<P, S> {
     phase: Phase,
 }
 
-/// What completions need to know of the queue pair.
+/// The attributes of the queue pair that completions need.
 #[derive(Clone, Copy, Debug)]
 struct Identity {
     qpn: Qpn,
@@ -106,7 +112,7 @@ struct Identity {
 enum Phase {
     Idle,
     Running(Sequence),
-    /// What to go on with.
+    /// The configuration to continue with.
     Stopped(SendConfig),
     Error,
 }
@@ -119,7 +125,7 @@ enum Drain {
     Drained,
 }
 
-/// What the requester waits for.
+/// The event that the requester's timer waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Timer {
     Off,
@@ -149,14 +155,37 @@ struct Sequence {
     unanswered: u32,
     /// Packets since the last that asked for an acknowledgement.
     since_ack_req: u32,
+    /// A timeout came since all was acknowledged: the peer may lack all that was sent before it.
+    may_lack_all: bool,
     /// A NAK or gap for this value of `unacked` has been answered.
     recovering: bool,
-    pace: Pace,
+    keeping: Keeping,
+    /// Packets that were sent again without those behind them, until the result is known.
+    repair: Option<Repair>,
+    /// Responses that the host may have kept.
+    early: Option<EarlyResponses>,
+    /// Responses behind the kept ones were not kept.
+    lacks_rest: bool,
+    /// Losses for which the host is taken to have no room for such responses.
+    drops_responses: u8,
+    /// The PSN up to which all was sent again.
+    asked_again_to: Psn,
+    /// The time of the last acknowledgement.
+    moved_at: Instant,
+    /// A part of a READ was asked for again, so a response may end in the middle of one.
+    has_asked_for_parts: bool,
+    lateness: Lateness,
+    round_trip: RoundTrip,
+    pace: Controller,
     retries_left: u8,
     rnr_retries_left: u8,
     /// Timeouts since there was progress.
-    timeouts: u32,
+    timeouts: u8,
     timer: Timer,
+    /// When to ask for an answer once more, while the timer waits for one.
+    probe_at: Instant,
+    /// How often that was done since there was progress.
+    probes: u8,
     blocked: Option<Blocked>,
 }
 
@@ -165,9 +194,11 @@ struct Running<'a, P, S> {
     sequence: &'a mut Sequence,
     window: &'a mut Window<P, S>,
     identity: Identity,
+    /// The current response was kept, as it came before its turn.
+    is_kept: bool,
 }
 
-/// The oldest request cannot be carried out: it completes so, and the queue pair fails.
+/// The oldest request cannot be executed. It completes with this status, and the queue pair fails.
 struct Failure(Status);
 
 impl Sequence {
@@ -183,23 +214,50 @@ impl Sequence {
             cursor: 0,
             unanswered: 0,
             since_ack_req: 0,
+            may_lack_all: false,
             recovering: false,
-            pace: Pace::NEW,
+            keeping: Keeping::Unknown,
+            repair: None,
+            early: None,
+            lacks_rest: false,
+            drops_responses: 0,
+            asked_again_to: config.sq_psn,
+            moved_at: Instant::from_ns(0),
+            has_asked_for_parts: false,
+            lateness: Lateness::NEW,
+            round_trip: RoundTrip::NEW,
+            pace: Controller::new(config.law, config.sq_psn),
             retries_left: config.retry_cnt.get(),
             rnr_retries_left: config.rnr_retry.get(),
             timeouts: 0,
             timer: Timer::Off,
+            probe_at: Instant::from_ns(0),
+            probes: 0,
             blocked: None,
         }
     }
 
-    /// Whether the peer acknowledges what it gets.
+    /// Returns true if the peer acknowledges packets.
     #[inline]
     fn is_acknowledged(&self) -> bool {
         self.config.connection == Connection::Reliable
     }
 
-    /// How many PSNs are outstanding, at most 2^23.
+    /// Returns the state of the path.
+    #[inline]
+    fn path(&self, now: Instant) -> Path {
+        Path {
+            now,
+            average_ns: self.round_trip.average_ns(),
+            least_ns: self.round_trip.least_ns(),
+            timeout: self.config.timeout,
+            mtu: self.config.mtu,
+            unacked: self.unacked,
+            end: self.end,
+        }
+    }
+
+    /// Returns how many PSNs are outstanding, at most 2^23.
     #[inline]
     fn outstanding(&self) -> u32 {
         self.end.distance_from(self.unacked)
@@ -207,11 +265,11 @@ impl Sequence {
 }
 
 impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
-    /// A requester in [`SendState::Idle`].
+    /// Creates a requester in [`SendState::Idle`].
     ///
     /// `window` needs no more than [`MAX_WINDOW_REQUESTS`](crate::limits::MAX_WINDOW_REQUESTS)
-    /// slots, nor more than the send queue has; with less, less is outstanding. With `signal_all`
-    /// every request is signalled, whatever its flags.
+    /// slots, nor more than the send queue has. A smaller one limits the outstanding requests. With
+    /// `signal_all` every request is signalled, regardless of its flags.
     pub fn new(qpn: Qpn, signal_all: bool, window: S) -> Self {
         Self {
             identity: Identity { qpn, signal_all },
@@ -220,19 +278,19 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
         }
     }
 
-    /// How many requests may be outstanding.
+    /// Returns how many requests may be outstanding.
     pub fn room(&self) -> usize {
         self.window.room()
     }
 
-    /// Goes on with the room of `storage`, all [`default`](Default::default), if that is more.
-    /// Returns what is not needed any more: the storage it had, or `storage`.
+    /// Continues with `storage`, all [`default`](Default::default), if that is larger. Returns the
+    /// unused storage: its old one, or `storage`.
     pub fn widen(&mut self, storage: S) -> S {
         self.window.widen(storage)
     }
 
-    /// RTR to RTS: numbers packets from `config.sq_psn` on and takes work. Does nothing unless
-    /// [idle](SendState::Idle).
+    /// Moves from RTR to RTS: numbers packets from `config.sq_psn` on and takes work. Does nothing
+    /// unless [idle](SendState::Idle).
     // Rules: ERR-17, STA-15
     pub fn start(&mut self, config: SendConfig) {
         if matches!(self.phase, Phase::Idle) {
@@ -240,7 +298,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
         }
     }
 
-    /// SQD: takes no more work and finishes the message that it is in. Once all that was sent is
+    /// Moves to SQD: takes no more work and finishes the current message. Once all sent packets are
     /// acknowledged, which may be now, raises
     /// [`SendQueueDrained`](crate::event::AsyncEvent::SendQueueDrained).
     // Rules: STA-10
@@ -253,7 +311,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
         }
     }
 
-    /// SQD or SQE to RTS.
+    /// Moves from SQD or SQE to RTS.
     // Rules: ERR-13, STA-12
     pub fn resume(&mut self) {
         match &mut self.phase {
@@ -272,14 +330,14 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
         }
     }
 
-    /// Any state to ERR: whatever was taken and not completed, and whatever is posted, completes
-    /// as [`Flushed`](crate::completion::Status::Flushed), in order.
+    /// Enters ERR from any state: all requests that were taken and not completed, and all posted
+    /// ones, complete as [`Flushed`](crate::completion::Status::Flushed), in order.
     pub fn enter_error<H: SendHost<Payload = P>>(&mut self, host: &mut H) -> Flush {
         self.phase = Phase::Error;
         self.flush(host)
     }
 
-    /// Completes whatever was taken, and whatever is posted, as flushed.
+    /// Completes all taken and all posted requests as flushed.
     // Rules: ERR-1
     fn flush<H: SendHost<Payload = P>>(&mut self, host: &mut H) -> Flush {
         while let Some(entry) = self.window.pop() {
@@ -288,7 +346,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
         self.flush_posted(host)
     }
 
-    /// In ERR and SQE: completes whatever was posted since as
+    /// Completes the requests posted since, in ERR and SQE, as
     /// [`Flushed`](crate::completion::Status::Flushed). Does nothing in other states.
     // Rules: ERR-3, ERR-12
     pub fn flush_posted<H: SendHost<Payload = P>>(&mut self, host: &mut H) -> Flush {
@@ -308,8 +366,8 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
         Flush::More
     }
 
-    /// Any state to RESET: gives back whatever was taken, without completions. What is posted and
-    /// not taken is the driver's to forget.
+    /// Enters RESET from any state: gives the taken requests back, without completions. The driver
+    /// forgets the posted requests that were not taken.
     // Rules: ERR-16
     pub fn reset<H: SendHost<Payload = P>>(&mut self, host: &mut H) {
         self.phase = Phase::Idle;
@@ -319,10 +377,26 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
         }
     }
 
-    /// What it is doing. To be looked at after every call that takes a host: when a request fails
-    /// it goes to [`Error`](SendState::Error) by itself, and the driver then moves the queue pair
-    /// and both its halves to ERR; on an unreliable connection it goes to
-    /// [`Stopped`](SendState::Stopped), and the driver moves the queue pair to SQE.
+    /// Notes that the path to the peer is congested: the peer sent a CNP, or a response was marked.
+    /// Returns true if the requester runs and its law reacts.
+    // Rules: CNP-5
+    pub fn congested(&mut self, now: Instant) -> bool {
+        let Phase::Running(sequence) = &mut self.phase else {
+            return false;
+        };
+        if !sequence.is_acknowledged() {
+            return false;
+        }
+        let path = sequence.path(now);
+        sequence.pace.congested(&path);
+        sequence.config.law.reacts_to_marks()
+    }
+
+    /// Returns the state. The driver must check it after every call that takes a host, as a request
+    /// that fails changes it. On a reliable connection the requester goes to
+    /// [`Error`](SendState::Error), and the driver moves the queue pair and both its halves to ERR.
+    /// On an unreliable connection it goes to [`Stopped`](SendState::Stopped), and the driver moves
+    /// the queue pair to SQE.
     #[inline]
     pub fn state(&self) -> SendState {
         match &self.phase {
@@ -337,7 +411,8 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
         }
     }
 
-    /// Why it sent nothing when it was last polled; `None` if it had nothing to send.
+    /// Returns the reason that it sent nothing when it was last polled; `None` if it had nothing to
+    /// send.
     pub fn blocked(&self) -> Option<Blocked> {
         match &self.phase {
             Phase::Running(sequence) => sequence.blocked,
@@ -345,8 +420,8 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
         }
     }
 
-    /// Whether polling it may come to anything though nothing was posted since it was polled last:
-    /// work was left then, something is to be sent again, or it has failed.
+    /// Returns true if a poll may have a result without new posts: work was left at the last poll,
+    /// a packet is to be sent again, or it has failed.
     #[inline]
     pub fn has_left(&self) -> bool {
         match &self.phase {
@@ -365,18 +440,18 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
         }
     }
 
-    /// Returns true if of what it has taken something is to be sent, and not only after the peer's RNR time.
+    /// Returns true if packets of taken requests can be sent now, not only after the peer's RNR time.
     pub fn has_unsent(&self) -> bool {
         match &self.phase {
             Phase::Running(sequence) => {
-                let waits = matches!(sequence.blocked, Some(Blocked::Rnr(_)));
+                let waits = matches!(sequence.blocked, Some(Blocked::Rnr));
                 !waits && self.window.get(sequence.cursor).is_some()
             }
             Phase::Idle | Phase::Stopped(_) | Phase::Error => false,
         }
     }
 
-    /// The PSN that the next new packet gets, for `sq_psn` of a query; `None` unless it runs.
+    /// Returns the PSN of the next new packet, for `sq_psn` of a query; `None` if idle or in ERR.
     // Rules: PSN-18
     pub fn next_psn(&self) -> Option<Psn> {
         match &self.phase {
@@ -386,7 +461,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
         }
     }
 
-    /// The requester, if it runs.
+    /// Returns the requester, if it runs.
     // Rules: ERR-7, STA-7
     #[inline]
     fn running(&mut self) -> Option<Running<'_, P, S>> {
@@ -395,6 +470,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
                 sequence,
                 window: &mut self.window,
                 identity: self.identity,
+                is_kept: false,
             }),
             Phase::Idle | Phase::Stopped(_) | Phase::Error => None,
         }
@@ -419,14 +495,14 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
             // Rules: ERR-10
             _ => Phase::Error,
         };
-        // What this leaves posted, the driver flushes as it moves the queue pair to ERR or SQE.
+        // The driver flushes the rest as it moves the queue pair to ERR or SQE.
         let _ = self.flush(host);
     }
 }
 
 impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
-    /// What requests that are complete by now entail: the oldest may be a bad one, whose turn has
-    /// come, and a drain may be over.
+    /// Handles the consequences of completed requests: the oldest request may be a bad one now, and
+    /// a drain may be over.
     // Rules: ERR-8
     fn follow_up<H: SendHost<Payload = P>>(&mut self, host: &mut H) -> Result<(), Failure> {
         if let Some(Entry::Bad(bad, _)) = self.window.get(0) {
@@ -453,7 +529,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
 }
 
 impl Identity {
-    /// A completion that says that the request `wr_id` failed.
+    /// Returns a completion for the failed request `wr_id`.
     fn failure(self, wr_id: u64, status: Status) -> Completion {
         Completion::failure(self.qpn, CompletionOp::Send, wr_id, status)
     }
@@ -465,7 +541,7 @@ impl Identity {
         host.retire(payload, Some(self.failure(wr_id, status)));
     }
 
-    /// Gives a request back that was carried out.
+    /// Gives an executed request back.
     fn succeed<H: SendHost>(self, entry: Outstanding<H::Payload>, host: &mut H) {
         // Rules: CPL-13
         let op = match entry.op {

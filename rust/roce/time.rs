@@ -8,7 +8,7 @@
 pub struct Instant(u64);
 
 impl Instant {
-    /// The instant `ns` nanoseconds after the clock's origin.
+    /// Returns the instant `ns` nanoseconds after the clock's origin.
     #[inline]
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns)
@@ -20,15 +20,22 @@ impl Instant {
         self.0
     }
 
-    /// The instant `delay_ns` later; stops at the end of time.
+    /// Returns the instant `delay_ns` later; stops at the end of time.
     #[inline]
     #[must_use]
     pub const fn after_ns(self, delay_ns: u64) -> Self {
         Self(self.0.saturating_add(delay_ns))
     }
+
+    /// Nanoseconds from `earlier` to this; 0 if it is none.
+    #[inline]
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
 }
 
-/// The earlier of two optional instants.
+/// Returns the earlier of two optional instants.
 #[inline]
 pub fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     match (a, b) {
@@ -57,12 +64,12 @@ impl AckTimeout {
         }
     }
 
-    /// The code.
+    /// Returns the code.
     pub const fn code(self) -> u8 {
         self.0
     }
 
-    /// The delay in nanoseconds, or `None` for "never".
+    /// Returns the delay in nanoseconds, or `None` for "never".
     // Rules: RTY-2, RTY-4
     #[inline]
     pub const fn delay_ns(self) -> Option<u64> {
@@ -100,13 +107,13 @@ impl RnrTimer {
         Self(bits & 31)
     }
 
-    /// The code.
+    /// Returns the code.
     #[inline]
     pub const fn code(self) -> u8 {
         self.0
     }
 
-    /// The delay in nanoseconds, 10 µs ..= 655.36 ms.
+    /// Returns the delay in nanoseconds, 10 µs ..= 655.36 ms.
     #[inline]
     pub const fn delay_ns(self) -> u64 {
         Self::UNITS[(self.0 & 31) as usize] as u64 * 10_000

@@ -9,24 +9,30 @@
 //!     12     0 ..= 28 bytes      0 ..= MTU   0..3    4
 //! ```
 //!
-//! [`parse`] takes the headers and the length of the whole and makes a [`Packet`], whose enums
-//! carry exactly the extension headers that its opcode has; [`HeaderBytes::new`] is its inverse. The
-//! payload itself is never seen here.
+//! [`parse`] takes the headers and the length of the whole and returns a [`Packet`]. Its enums
+//! carry exactly the extension headers of its opcode. [`HeaderBytes::new`] is the inverse. This
+//! module never reads the payload.
 //!
-//! # What is refused and what is ignored on receive
+//! # Checks on receive
 //!
-//! A packet is refused ([`ParseError`]) if its opcode is reserved or of a transport that we do not
-//! speak; if it is shorter than its headers, pad and ICRC; if payload and pad together are no
-//! multiple of four bytes; if an opcode without payload has any; if the transport header version
-//! is not 0; if the syndrome of its AETH is reserved. Ignored, as the standard keeps them for later
-//! use: the reserved bits of the BTH beside the destination QPN and beside the PSN, MigReq, and the
-//! reserved byte of the DETH. FECN and BECN are handed on. Whether First and Middle packets fill
-//! the path MTU is checked by who knows that MTU.
+//! A packet is refused ([`ParseError`]) in these cases:
+//!
+//! * Its opcode is reserved, or of an unsupported transport.
+//! * It is shorter than its headers, pad and ICRC.
+//! * Payload and pad together are no multiple of four bytes.
+//! * An opcode without payload has any.
+//! * The transport header version is not 0.
+//! * The syndrome of its AETH is reserved.
+//!
+//! These fields are ignored, as the standard reserves them: the reserved bits of the BTH beside the
+//! destination QPN and beside the PSN, MigReq, and the reserved byte of the DETH. FECN and BECN are
+//! passed on. The caller knows the path MTU, and checks that First and Middle packets fill it.
 
 pub mod aeth;
 pub mod atomicack;
 pub mod atomiceth;
 pub mod bth;
+pub mod cnp;
 pub mod deth;
 pub mod feth;
 pub mod reth;
@@ -53,16 +59,16 @@ pub const ICRC_BYTES: u32 = 4;
 pub struct Packet {
     /// The base transport header, but for the opcode, which follows from the rest.
     pub bth: Bth,
-    /// What the packet is.
+    /// The operation and its extension headers.
     pub body: Body,
     /// Bytes of payload, without pad and ICRC.
     pub payload_len: u32,
-    /// The PSNs that it stands for, from the BTH's on: 1 of any packet from a wire, and more of a
-    /// [bundle](crate::num::Bundle). Whoever knows that a packet is one says so here.
+    /// The PSNs that it stands for, from the BTH's on: 1 for any packet from a wire, more for a
+    /// [bundle](crate::num::Bundle). The caller sets the number of a bundle here.
     pub psns: u32,
 }
 
-/// What a packet is, with the extension headers of its opcode.
+/// The operation of a packet, with the extension headers of its opcode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Body {
     /// A request on a connection.
@@ -73,7 +79,7 @@ pub enum Body {
     Datagram(Datagram),
 }
 
-/// What the last packet of a SEND brings beside payload.
+/// The kind of a SEND, which its last packet carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendEnd {
     /// Nothing.
@@ -135,7 +141,7 @@ pub enum Response {
 /// A datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Datagram {
-    /// Who sends it, and by which key.
+    /// The source queue pair and the Q_Key.
     pub deth: Deth,
     /// Immediate data.
     pub imm: Option<Imm>,
@@ -147,7 +153,7 @@ pub struct Datagram {
 pub enum ParseError {
     /// The opcode is reserved or of a transport that we do not speak.
     Opcode,
-    /// It is shorter than what its opcode and pad count call for.
+    /// It is shorter than its opcode and pad count require.
     Truncated,
     /// Payload and pad together are no multiple of four bytes.
     Alignment,
@@ -191,7 +197,7 @@ pub fn parse(header: &[u8], udp_payload_len: u32) -> Result<Packet, ParseError> 
     })
 }
 
-/// The payload's length, once the lengths agree with each other.
+/// Returns the payload's length, if the lengths agree with each other.
 fn payload_len(bth: &Bth, info: &Info, udp_payload_len: u32) -> Result<u32, ParseError> {
     let header = opcode::header_bytes(bth.transport, info).wrapping_add(bth::BYTES as u32);
     // Rules: WIRE-20
@@ -272,7 +278,7 @@ impl Request {
         })
     }
 
-    /// Whether its message starts with it.
+    /// Returns true if it starts a message.
     #[inline]
     pub const fn starts(&self) -> bool {
         !matches!(
@@ -281,7 +287,7 @@ impl Request {
         )
     }
 
-    /// The operation that this is.
+    /// Returns the operation.
     pub const fn operation(&self) -> Operation {
         match self {
             Self::SendFirst => Operation::SendFirst,
@@ -353,7 +359,7 @@ impl Response {
         })
     }
 
-    /// The operation that this is.
+    /// Returns the operation.
     pub const fn operation(&self) -> Operation {
         match self {
             Self::ReadFirst(_) => Operation::ReadResponseFirst,
@@ -391,7 +397,7 @@ impl Datagram {
         Ok(Self { deth, imm })
     }
 
-    /// The operation that this is.
+    /// Returns the operation.
     pub const fn operation(&self) -> Operation {
         match self.imm {
             None => Operation::SendOnly,
@@ -408,7 +414,7 @@ impl Datagram {
 }
 
 impl Body {
-    /// The operation that this is.
+    /// Returns the operation.
     #[inline]
     pub const fn operation(&self) -> Operation {
         match self {
@@ -429,8 +435,8 @@ pub struct HeaderBytes {
 impl HeaderBytes {
     /// Emits the headers of a packet.
     ///
-    /// `bth.transport` is to be one that has the operation of `body`: the types do not rule out
-    /// a READ on an unreliable connection.
+    /// `bth.transport` must have the operation of `body`: the types do not rule out a READ on an
+    /// unreliable connection.
     // Rules: WIRE-18, WIRE-28
     pub fn new(bth: &Bth, body: &Body) -> Self {
         let mut to = Self {
@@ -442,7 +448,8 @@ impl HeaderBytes {
         to
     }
 
-    /// Not inline, so that what most packets have is not made one with what few have, byte by byte.
+    /// Appends the extension headers. It is not inlined: else the common headers would be written
+    /// byte by byte, as the rare ones are.
     #[inline(never)]
     fn push_extensions(&mut self, body: &Body) {
         match body {
@@ -462,7 +469,7 @@ impl HeaderBytes {
         }
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.len)).unwrap_or(&[])
@@ -470,7 +477,17 @@ impl HeaderBytes {
 }
 
 impl Packet {
-    /// Where the payload starts in the UDP payload that this was parsed from, which is so long.
+    /// Returns true if it has data that a READ asked for.
+    pub const fn is_read_data(&self) -> bool {
+        use Response::{ReadFirst, ReadLast, ReadMiddle, ReadOnly};
+        matches!(
+            self.body,
+            Body::Response(ReadFirst(_) | ReadMiddle | ReadLast(_) | ReadOnly(_))
+        )
+    }
+
+    /// Returns the start of the payload in the UDP payload of this packet, which has
+    /// `udp_payload_len` bytes.
     #[inline]
     pub const fn payload_at(&self, udp_payload_len: u32) -> u32 {
         let behind = self.payload_len.wrapping_add(self.bth.pad as u32);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Work requests after validation: what the requester and responder work from.
+//! Validated work requests, the input of requester and responder.
 //!
-//! The ring slot that a request came in is memory of the process that posted it; what is here is
-//! a copy, checked once, that nothing outside the driver can change.
+//! A request comes in a ring slot, in memory of the poster's process. Types of this module are
+//! copies, checked once, that nothing outside the driver can change.
 
 use crate::completion::Status;
 use crate::num::{Imm, Iova, Lkey, Qkey, Qpn, Rkey};
 
 pub use crate::wire::{Flush, Placement};
 
-/// Bytes that an atomic operation works on, and of what it returns.
+/// The size of the operand and of the result of an atomic operation.
 pub const ATOMIC_BYTES: u32 = 8;
 
 /// Memory of the peer that a request names.
@@ -22,20 +22,20 @@ pub struct Remote {
     pub rkey: Rkey,
 }
 
-/// What an atomic operation does to the eight bytes that it is for.
+/// An atomic operation on eight bytes.
 // Rules: RDA-12, RDA-13
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtomicOp {
     /// Stores `swap` if they are `compare`.
     CompareSwap {
-        /// What to compare with.
+        /// The value to compare with.
         compare: u64,
-        /// What to store.
+        /// The value to store.
         swap: u64,
     },
     /// Adds `add`; wraps.
     FetchAdd {
-        /// What to add.
+        /// The addend.
         add: u64,
     },
 }
@@ -61,7 +61,7 @@ pub struct Register {
     pub key: Rkey,
     /// The address of its first byte for users and peers.
     pub iova: Iova,
-    /// What may be done with it; `enum ib_access_flags`.
+    /// The granted access: `enum ib_access_flags`.
     pub access: u32,
 }
 
@@ -78,11 +78,11 @@ pub struct Bind {
     pub iova: Iova,
     /// Bytes of the window; 0 takes one of type 1 away.
     pub length: u64,
-    /// What may be done through it; `enum ib_access_flags`.
+    /// The granted access: `enum ib_access_flags`.
     pub access: u32,
 }
 
-/// What a send work request asks for.
+/// The operation of a send work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendOp {
     /// SEND, with immediate data if there are any.
@@ -97,33 +97,33 @@ pub enum SendOp {
     },
     /// RDMA WRITE, with immediate data (which consume a receive) if there are any.
     Write {
-        /// Where to.
+        /// The destination.
         remote: Remote,
         /// Immediate data for the receive completion.
         imm: Option<Imm>,
     },
     /// RDMA READ.
     Read {
-        /// Where from.
+        /// The source.
         remote: Remote,
     },
     /// An atomic operation. Its length is [`ATOMIC_BYTES`].
     Atomic {
-        /// Where to carry it out.
+        /// The operand in the peer's memory.
         remote: Remote,
-        /// What to do.
+        /// The operation.
         op: AtomicOp,
     },
     /// An atomic WRITE. Its length is [`ATOMIC_BYTES`].
     AtomicWrite {
-        /// Where to.
+        /// The destination.
         remote: Remote,
     },
     /// A FLUSH. It has no local memory; its length is that of the peer's.
     Flush {
-        /// What was written.
+        /// The written memory.
         remote: Remote,
-        /// What is to become of it.
+        /// The scope and placement.
         flush: Flush,
     },
     /// Work on our own side. It has neither local memory nor length.
@@ -131,7 +131,7 @@ pub enum SendOp {
 }
 
 impl SendOp {
-    /// Whether local memory is written to, rather than sent from.
+    /// Returns true if the operation writes local memory instead of sending from it.
     #[inline]
     pub const fn writes_locally(&self) -> bool {
         matches!(self, Self::Read { .. } | Self::Atomic { .. })
@@ -156,14 +156,14 @@ pub struct SendFlags {
 pub struct SendRequest<P> {
     /// The poster's name for it.
     pub wr_id: u64,
-    /// What to do.
+    /// The operation.
     pub op: SendOp,
     /// How.
     pub flags: SendFlags,
     /// Bytes of the message, at most [`MAX_MESSAGE_BYTES`](crate::limits::MAX_MESSAGE_BYTES).
     pub length: u32,
-    /// The memory to send from, or to put into what was READ or what an atomic operation found,
-    /// `length` bytes of it.
+    /// The source of the payload, or the destination of READ data or of an atomic's original value.
+    /// `length` bytes of it are used.
     pub payload: P,
 }
 
@@ -217,6 +217,6 @@ pub struct RecvRequest<P> {
 pub struct BadRequest {
     /// The poster's name for it.
     pub wr_id: u64,
-    /// What the completion will say.
+    /// The status of the completion.
     pub status: Status,
 }

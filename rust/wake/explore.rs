@@ -10,15 +10,15 @@ use std::rc::Rc;
 
 use crate::world::{Label, Scenario, State};
 
-/// What was found.
+/// The result of a search.
 pub struct Found {
-    /// How many states there are, as far as it was looked.
+    /// The number of visited states.
     pub states: usize,
-    /// What is wrong, and how it came to it.
+    /// The violation, and the way to it.
     pub violation: Option<String>,
 }
 
-/// A hash that is faster than that of the library; nobody chooses states to collide.
+/// A hash that is faster than that of the library. Nobody chooses states to collide.
 #[derive(Default)]
 struct Mix(u64);
 
@@ -56,7 +56,7 @@ struct Node {
     from: Option<(u32, Label)>,
 }
 
-/// Goes through all states, breadth first, so that what is found has come by as few steps as can be.
+/// Visits all states, breadth first, so that it finds the shortest way to a violation.
 ///
 /// # Panics
 ///
@@ -116,7 +116,7 @@ pub fn explore(scenario: &Scenario, most: usize) -> Found {
     }
 }
 
-/// The first state from which none of `ends` can be reached by the steps `inner`.
+/// Returns the first state from which none of `ends` can be reached by the steps `inner`.
 fn endless(states: usize, mut inner: Vec<(u32, u32)>, ends: Vec<u32>) -> Option<u32> {
     inner.sort_unstable();
     let mut has_end = vec![false; states];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the driver does with its [`wake`], step by step.
+//! The driver's actions by the decisions of [`wake`], step by step.
 
 use crate::wake::{
     self, after_doorbell, after_replies, after_request, after_response, after_timer, further,
@@ -9,13 +9,13 @@ use crate::wake::{
 
 type Cpu = u8;
 
-/// Requests that may be under way.
+/// Requests that may be outstanding.
 const WINDOW: u8 = 1;
 
 /// Packets of a backlog that are handled at a time.
 const INBOX_PACKETS: u8 = 2;
 
-/// What is tried.
+/// The initial state and the possible events of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
     pub cpus: u8,
@@ -23,7 +23,7 @@ pub struct Scenario {
     pub needs_order: bool,
     /// Requests are a stream.
     pub is_stream: bool,
-    /// In the beginning one request is under way, sent by the first CPU, and one waits behind it.
+    /// At first one request is outstanding, sent by the first CPU, and one waits behind it.
     pub is_busy: bool,
     /// How many requests are posted, on the first CPU.
     pub posts: u8,
@@ -37,17 +37,17 @@ pub struct Scenario {
     pub returns: bool,
     /// Frames that may be on their way.
     pub credit: u8,
-    /// Whether packets are put aside for another CPU, and how many may be.
+    /// How many packets may be steered to another CPU.
     pub aside: u8,
-    /// The memory of what we send, of what we reply, and where what arrives is placed.
+    /// The source of requests, the source of replies, and the destination of received data.
     pub send_memory: Memory,
     pub reply_memory: Memory,
     pub placed_memory: Memory,
-    /// How many guesses are not as usual.
+    /// The number of unusual results of guesses.
     pub guesses: u8,
-    /// What is in flight is recent at any time.
+    /// Frames in flight always count as recent.
     pub is_recent: bool,
-    /// Receivers in this machine may be at what was sent until it is acknowledged.
+    /// Receivers of this machine may handle sent packets until they are acknowledged.
     pub is_local: bool,
     /// Memory is never faulted in by the CPU that has replied last.
     pub faults_elsewhere: bool,
@@ -89,27 +89,32 @@ pub enum Memory {
     Gone,
 }
 
-/// A rule as it was once, or could be.
+/// A rule that the model breaks, as an earlier driver did or a later one might.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Broken {
-    /// Who handles a response leaves it to the origin of an open backlog to send, and does not say so.
+    /// The handler of a response leaves the sending to the origin of an open backlog, without a
+    /// mark.
     LeavesResponses,
     /// Work is left to a CPU that is offline.
     LeavesToOffline,
     /// The work item of process context does not take its turn.
     HasNoTurn,
-    /// Who finds the turn taken leaves no mark.
+    /// A CPU that finds the turn taken leaves no mark.
     LeavesNoMark,
-    /// An backlog is left without its work item being queued.
+    /// A backlog is left without queueing its work item.
     ForgetsBacklog,
-    /// Who finds a half deferred does not have the work item go on.
+    /// A CPU that finds a half deferred does not make the work item continue.
     ForgetsHandover,
     /// A half that waits for memory has no work item queued for that.
     ForgetsFaults,
-    /// That memory is gone is told to nobody where another CPU is to send.
+    /// Memory that is gone is not reported when another CPU is to send.
     LeavesFailures,
     /// No credit waker is called.
     ForgetsCredit,
+    /// Frames of a CPU that goes offline are overtaken while they are in no queue.
+    SendsAtOnce,
+    /// A requester that waits for stranded frames does not set the timer.
+    ForgetsStranded,
 }
 
 /// Work items of the queue pair.
@@ -158,7 +163,7 @@ pub enum Kind {
     Response,
 }
 
-/// What runs first in the send half.
+/// The first action in the send half.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum First {
     Nothing,
@@ -204,7 +209,7 @@ pub enum Op {
     TurnBegin,
     TurnEnd,
     TakeOver,
-    /// A packet comes, as far as it is looked whether others wait.
+    /// A packet arrives. The step checks only whether others wait.
     Look(Kind),
     Steer(Kind),
     Put(Kind, Option<Cpu>),
@@ -232,7 +237,7 @@ pub struct Batch {
     handled: u8,
 }
 
-/// A context: what it has still to do, from the last to the first.
+/// A context, with its remaining steps from the last to the first.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct Context {
     cpu: Cpu,
@@ -261,13 +266,16 @@ enum Turn {
     Wanted,
 }
 
-/// What the model knows at a moment.
+/// The state of the model.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct State {
     online: u8,
     offline_left: u8,
+    /// A CPU that has sent is going offline: its frames are in no queue.
+    is_plugging: bool,
+    has_overtaken: bool,
     guesses_left: u8,
-    // Whoever is outside.
+    // The surroundings.
     posts_left: u8,
     requests_left: u8,
     losses_left: u8,
@@ -295,7 +303,7 @@ pub struct State {
     send_memory: Memory,
     reply_memory: Memory,
     placed_memory: Memory,
-    // What both share.
+    // Shared by both halves.
     wanted: bool,
     armed: bool,
     turn: Turn,
@@ -309,7 +317,7 @@ pub struct State {
     contexts: Vec<Context>,
 }
 
-/// What happened.
+/// An event.
 #[derive(Clone, Copy, Debug)]
 pub enum Label {
     Post,
@@ -318,6 +326,7 @@ pub enum Label {
     IsLost,
     Acknowledged,
     Offline(Cpu),
+    OfflineForGood,
     Online(Cpu),
     Receives(Kind, Cpu),
     Timer(Cpu),
@@ -326,20 +335,24 @@ pub enum Label {
 }
 
 impl Label {
-    /// Whether it happens without the network, the owner, or who plugs CPUs.
+    /// Returns true if it happens without the network, the owner and changes of the online CPUs.
     #[must_use]
     pub fn is_inner(self) -> bool {
         matches!(
             self,
-            Self::Receives(..) | Self::Timer(_) | Self::Starts(..) | Self::Step(..)
+            Self::Receives(..)
+                | Self::Timer(_)
+                | Self::OfflineForGood
+                | Self::Starts(..)
+                | Self::Step(..)
         )
     }
 }
 
-/// What is decided by nobody: each run of a step tries another way.
+/// Undetermined decisions: each run of a step tries another combination.
 #[derive(Default)]
 struct Choices {
-    /// What was chosen, of how many.
+    /// The choices made: the number chosen, and the number of alternatives.
     made: Vec<(u8, u8)>,
     at: usize,
 }
@@ -374,6 +387,8 @@ impl State {
         Self {
             online: (1 << scenario.cpus) - 1,
             offline_left: scenario.offline,
+            is_plugging: false,
+            has_overtaken: false,
             guesses_left: scenario.guesses,
             posts_left: scenario.posts,
             requests_left: scenario.requests,
@@ -412,18 +427,21 @@ impl State {
         }
     }
 
-    /// Says what must not be at any time.
+    /// Returns the violation of a rule that must hold at any time.
     #[must_use]
     pub fn is_wrong(&self) -> Option<String> {
+        if self.has_overtaken {
+            return Some("a frame in no queue is overtaken".into());
+        }
         let runs = self.contexts.iter();
         let runs = runs.filter(|context| context.ops.contains(&Op::TurnEnd));
         (runs.count() > 1).then(|| "the work item runs twice at a time".into())
     }
 
-    /// Says what is left where nothing goes on by itself.
+    /// Returns the work that is left in a state where nothing runs by itself.
     #[must_use]
     pub fn is_left(&self, scenario: &Scenario) -> Option<String> {
-        // It goes on when some of them are gone, or come.
+        // The work continues when frames have gone or packets arrive.
         if self.in_flight() > 0 || self.requests_coming > 0 || self.responses_coming > 0 {
             return None;
         }
@@ -467,14 +485,14 @@ impl State {
         (0..8).filter(move |cpu| online & (1 << cpu) != 0)
     }
 
-    /// The next CPU that is online.
+    /// Returns the next CPU that is online.
     fn other(&self, cpu: Cpu) -> Option<Cpu> {
         self.cpus()
             .find(|other| *other > cpu)
             .or_else(|| self.cpus().find(|other| *other < cpu))
     }
 
-    /// The CPUs on which something runs that was queued for `cpu`.
+    /// Returns the CPUs that may run work queued for `cpu`.
     fn in_place_of(&self, cpu: Cpu) -> Vec<Cpu> {
         if self.is_online(cpu) {
             return vec![cpu];
@@ -492,7 +510,7 @@ impl State {
         contexts.any(|context| context.item == Some((item, pool)))
     }
 
-    /// A context begins, with its first step.
+    /// Begins a context, with its first step.
     fn begin(mut self, scenario: &Scenario, start: Start, label: Label, steps: &mut Steps) {
         let number = self.contexts.len();
         self.contexts.push(Context {
@@ -504,7 +522,7 @@ impl State {
         self.context_steps(scenario, number, Some(label), steps);
     }
 
-    /// All that may happen next.
+    /// Returns all possible next steps.
     #[must_use]
     pub fn steps(&self, scenario: &Scenario) -> Vec<(Label, Self)> {
         let mut steps = Vec::new();
@@ -547,12 +565,17 @@ impl State {
             next.reply_frames -= 1;
             next.give_back(scenario, Label::Acknowledged, steps);
         }
-        if self.offline_left > 0 && self.online.count_ones() > 1 {
+        if self.is_plugging {
+            let mut next = self.clone();
+            next.is_plugging = false;
+            steps.push((Label::OfflineForGood, next));
+        }
+        if self.offline_left > 0 && !self.is_plugging && self.online.count_ones() > 1 {
             for cpu in self.cpus().filter(|cpu| !self.has_softirq(*cpu)) {
                 steps.push((Label::Offline(cpu), self.without(cpu)));
             }
         }
-        if scenario.returns {
+        if scenario.returns && !self.is_plugging {
             for cpu in (0..scenario.cpus).filter(|cpu| !self.is_online(*cpu)) {
                 let mut next = self.clone();
                 next.online |= 1 << cpu;
@@ -561,11 +584,12 @@ impl State {
         }
     }
 
-    /// Processes, and the workers of process context, go on elsewhere.
+    /// Takes a CPU offline. Processes and the workers of process context move to another CPU.
     fn without(&self, cpu: Cpu) -> Self {
         let mut next = self.clone();
         next.offline_left -= 1;
         next.online &= !(1 << cpu);
+        next.is_plugging = true;
         let other = next.in_place_of(cpu)[0];
         for context in next
             .contexts
@@ -578,7 +602,7 @@ impl State {
         next
     }
 
-    /// A frame is gone.
+    /// Removes a frame that has left.
     fn give_back(mut self, scenario: &Scenario, label: Label, steps: &mut Steps) {
         if self.in_flight() > scenario.credit / 2 || !self.wanted {
             return steps.push((label, self));
@@ -591,7 +615,7 @@ impl State {
         self.begin(scenario, start, label, steps);
     }
 
-    /// What begins in a context of its own.
+    /// Adds the steps that begin a context.
     fn starts(&self, scenario: &Scenario, steps: &mut Steps) {
         for cpu in self.cpus().filter(|cpu| !self.has_softirq(*cpu)) {
             if self.requests_coming > 0 {
@@ -606,8 +630,9 @@ impl State {
                 let start = Start::softirq(cpu, Op::Look(Kind::Response));
                 next.begin(scenario, start, Label::Receives(Kind::Response, cpu), steps);
             }
-            // Else nothing comes of it, or others do it.
+            // Otherwise it has no effect, or others do the work.
             let is_late = scenario.is_stream && self.posted > 0 && self.under_way < WINDOW;
+            let is_late = is_late || (scenario.needs_order && self.posted > 0);
             if self.armed && (self.lost > 0 || is_late) {
                 let mut next = self.clone();
                 next.armed = false;
@@ -667,7 +692,8 @@ impl State {
         }
     }
 
-    /// The next step of a context, in all ways; `start` is what has it begin.
+    /// Adds the next step of a context, in all variants. `start` is the event that begins the
+    /// context.
     fn context_steps(
         &self,
         scenario: &Scenario,
@@ -715,7 +741,7 @@ impl State {
 }
 
 impl State {
-    /// Forgets what nothing depends on, so that states are the same that go on in the same way.
+    /// Clears state without effect, so that equivalent states are equal.
     fn forget(&mut self, scenario: &Scenario) {
         self.contexts.sort_unstable();
         for item in ITEMS {
@@ -724,7 +750,8 @@ impl State {
                 self.works[item as usize].last = None;
             }
         }
-        self.armed &= self.losses_left > 0 || self.lost > 0 || scenario.is_stream;
+        let is_ordered = scenario.needs_order && self.posted > 0;
+        self.armed &= self.losses_left > 0 || self.lost > 0 || scenario.is_stream || is_ordered;
         self.from = self.from.filter(|_| self.is_open);
     }
 }
@@ -781,7 +808,7 @@ impl Step<'_> {
         self.context.cpu
     }
 
-    /// Whether what is only guessed at is so, which is unusual.
+    /// Makes a guess. True is the unusual result.
     fn guess(&mut self) -> bool {
         if self.state.guesses_left == 0 || self.choices.choose(2) == 0 {
             return false;
@@ -790,7 +817,7 @@ impl Step<'_> {
         true
     }
 
-    /// Has the context do these next, in this order.
+    /// Adds the next steps of the context, in this order.
     fn then(&mut self, ops: &[Op]) {
         self.context.ops.extend(ops.iter().rev());
     }
@@ -897,8 +924,8 @@ impl Step<'_> {
             Queue::UnboundHigh if self.guess() => Queue::Unbound,
             queue => queue,
         };
-        // As the kernel has it: behind a run that is under way, if that is of the same queue, and of the
-        // workers that were given it last.
+        // As the kernel does: behind a current run of the same queue, and on the workers that got
+        // the item last.
         let own = self.context.item;
         let is_running = |pool| own == Some((item, pool)) || self.state.is_running(item, pool);
         let last = work
@@ -944,7 +971,7 @@ impl Step<'_> {
         }
     }
 
-    // What is read.
+    // Values that the driver reads.
 
     fn origin(&self) -> Option<Cpu> {
         let from = self.state.from.filter(|_| self.state.is_open);
@@ -957,16 +984,27 @@ impl Step<'_> {
     }
 
     fn requests_ahead(&mut self) -> Option<Cpu> {
-        // Whether it is long ago is a guess, where nothing depends on it.
+        // The age is a guess if correctness does not depend on it.
         let in_flight = self.state.in_flight() > 0;
         let is_recent = self.scenario.is_recent;
-        // Of little that was sent over a card what is in flight counts, of much that it was just now.
+        // Of a few frames that went over a card, those in flight count. Of many, the recent ones count.
         let may_be_ahead = match (self.scenario.needs_order, self.scenario.is_local) {
             (true, _) => in_flight || self.guess(),
             (false, true) => self.state.under_way > 0 && (is_recent || self.guess()),
             (false, false) => in_flight && is_recent || self.guess(),
         };
         self.ahead(self.state.last_sent, || may_be_ahead)
+    }
+
+    fn is_stranded(&self) -> bool {
+        let state = &self.state;
+        !self.is_broken(Broken::SendsAtOnce)
+            && wake::is_stranded(
+                state.last_sent,
+                || state.in_flight() > 0,
+                |cpu| state.is_online(cpu),
+                || state.is_plugging,
+            )
     }
 
     fn replies_ahead(&self) -> Option<Cpu> {
@@ -996,8 +1034,10 @@ impl Step<'_> {
             is_handed_over: self.state.is_handed_over,
             stops_sending: self.state.send_stops,
             is_left: other.is_some(),
+            is_stranded: needs_order && self.is_stranded(),
             ahead,
         };
+        self.state.armed |= gate.is_stranded && !self.is_broken(Broken::ForgetsStranded);
         let run = match gate.closed() {
             Some(Run::More) if self.is_broken(Broken::ForgetsHandover) => Run::Idle,
             Some(run) => run,
@@ -1030,7 +1070,7 @@ impl Step<'_> {
         }
     }
 
-    /// Returns whether what is to be sent is known not to be there.
+    /// Starts a run of the send half. Returns true if the memory to send is known to be gone.
     fn begin_send(&mut self, first: First) -> bool {
         match first {
             First::Nothing => {}
@@ -1080,6 +1120,9 @@ impl Step<'_> {
             state.send_stops = true;
             return Run::Absent;
         }
+        let is_gone = |cpu| state.is_plugging && !state.is_online(cpu);
+        let is_overtaken = self.scenario.needs_order && state.last_sent.is_some_and(is_gone);
+        state.has_overtaken |= is_overtaken && state.in_flight() > 0;
         state.last_sent = Some(self.context.cpu);
         if is_again {
             state.again -= 1;

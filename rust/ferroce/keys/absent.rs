@@ -9,8 +9,8 @@ use rdma::odp::Intent;
 use super::flush::Unwritten;
 use super::mr::Mr;
 
-/// Bytes beyond those that are needed at once that are faulted in, if they will be needed, as far as
-/// that does not take a disk.
+/// Bytes that are faulted in beyond the needed ones, if they will be needed, and if that does not
+/// take a disk.
 const MAX_AHEAD: u32 = 256 << 10;
 
 /// Memory that something has to be done for by a work item.
@@ -43,7 +43,7 @@ pub(crate) enum Miss {
 }
 
 impl Miss {
-    /// This, without what is not needed yet: it may never be.
+    /// Returns this without readahead.
     pub(crate) fn without_ahead(self) -> Self {
         match self {
             Self::Absent(Absent::Page(page)) => {
@@ -55,7 +55,8 @@ impl Miss {
 }
 
 impl Absent {
-    /// `len` bytes from byte `at` of `mr` on, with `ahead` behind them that will be needed, too.
+    /// Returns `len` absent bytes from byte `at` of `mr` on, with `ahead` bytes behind them that
+    /// will be needed, too.
     pub(super) fn page(mr: &Arc<Mr>, at: u64, len: u32, ahead: u32, intent: Intent) -> Self {
         Self::Page(AbsentPage {
             mr: mr.clone(),
@@ -66,7 +67,7 @@ impl Absent {
         })
     }
 
-    /// Whether it is the same one.
+    /// Returns true if it is the same one.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Page(one), Self::Page(other)) => one.is_same(other),
@@ -81,7 +82,7 @@ impl AbsentPage {
         Arc::ptr_eq(&self.mr, &other.mr) && self.at == other.at && self.intent == other.intent
     }
 
-    /// Faults it in, and begins to with what will be needed. Sleeps.
+    /// Faults the memory in, with readahead. Sleeps.
     ///
     /// # Errors
     ///

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The check of every key: whose it is, its variant, its rights, its bounds, and whether what was
-//! granted by it still holds.
+//! The check of every key: its owner, variant, rights and bounds, and whether a grant is still valid.
 
 use rdma::umem::is_linear;
 use roce::host::{AccessError, Extent};
@@ -11,17 +10,17 @@ use super::number;
 use super::rights::Rights;
 use crate::table::{PdId, QpId};
 
-/// Who presents a remote key: a queue pair, for its peer or in a work request.
+/// The user of a remote key: a queue pair, for its peer or for a work request.
 #[derive(Clone, Copy)]
 pub(crate) struct User {
     pub(crate) pd: PdId,
     pub(crate) qp: QpId,
 }
 
-/// A key cannot be made valid, or be invalidated, as was asked.
+/// A key cannot be made valid, or invalidated.
 pub(crate) struct Refused;
 
-/// What is asked for by a key.
+/// A request for memory by a key.
 #[derive(Clone, Copy)]
 pub(super) struct Claim {
     pd: PdId,
@@ -31,7 +30,7 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// What objects of `pd` ask for by a local key.
+    /// Creates the request of an object of `pd` by a local key.
     #[inline]
     pub(super) fn local(pd: PdId, key: Lkey, rights: Rights, bytes: Bytes) -> Self {
         let Lkey(key) = key;
@@ -43,7 +42,7 @@ impl Claim {
         }
     }
 
-    /// What a peer asks for by a remote key.
+    /// Creates the request of a peer by a remote key.
     #[inline]
     pub(super) fn remote(user: User, key: Rkey, rights: Rights, bytes: Bytes) -> Self {
         let Rkey(key) = key;
@@ -55,21 +54,21 @@ impl Claim {
         }
     }
 
-    /// Whether it is for all that the key opens.
+    /// Returns true if it is for all bytes of the key.
     #[inline]
     pub(super) fn is_of_all(&self) -> bool {
         matches!(self.bytes, Bytes::All)
     }
 }
 
-/// Which of the bytes that a key opens.
+/// The requested bytes of a key's memory.
 #[derive(Clone, Copy)]
 pub(super) enum Bytes {
-    /// All of them.
+    /// All bytes.
     All,
-    /// So many from an address on.
+    /// This number of bytes from an address on.
     Range(Iova, u64),
-    /// Of so many from an address on as many as there are; none is enough.
+    /// At most this number of bytes from an address on; there may be none.
     Leading(Iova, u64),
 }
 
@@ -82,7 +81,7 @@ impl From<Extent> for Bytes {
     }
 }
 
-/// Where bytes are that were asked for, in what the key opens.
+/// The place of the requested bytes in the memory of a key.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) offset: u64,
@@ -91,13 +90,13 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Whether all of it, as addresses of the kernel, is mapped there.
+    /// Returns true if all of it, as addresses of the kernel, is mapped there.
     pub(super) fn is_linear(self) -> bool {
         u32::try_from(self.len).is_ok_and(|len| is_linear(self.offset, len))
     }
 }
 
-/// What a valid key opens.
+/// The memory and rights of a valid key.
 #[derive(Clone, Copy)]
 pub(super) struct Scope {
     pub(super) rights: Rights,
@@ -107,7 +106,7 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    /// Where `bytes` are.
+    /// Returns where `bytes` are.
     // Rules: MEM-2
     #[inline]
     pub(super) fn locate(&self, bytes: Bytes) -> Result<Place, AccessError> {
@@ -134,7 +133,7 @@ impl AsRef<Scope> for Scope {
     }
 }
 
-/// Whose a key is, and how it reads now.
+/// The owner of a key, and its current value.
 #[derive(Clone, Copy)]
 pub(super) struct Identity {
     pub(super) pd: PdId,
@@ -142,14 +141,14 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Whether objects of `pd` know it by `key`.
+    /// Returns true if objects of `pd` know it by `key`.
     // Rules: MEM-1, MEM-11
     #[inline]
     fn is(self, pd: PdId, key: u32) -> bool {
         self.key == key && self.pd == pd
     }
 
-    /// Checks `claim` to what the key opens, which is `scope`. Returns where that is.
+    /// Checks `claim` against `scope`, the memory that the key opens. Returns the place.
     #[inline]
     pub(super) fn admit(self, scope: &Scope, claim: &Claim) -> Result<Place, AccessError> {
         if !self.is(claim.pd, claim.key) || !scope.rights.contains(claim.rights) {
@@ -159,20 +158,20 @@ impl Identity {
     }
 }
 
-/// How often a key was made valid or taken away when something was granted by it.
+/// The number of changes to a key when it granted memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Generation(u64);
 
-/// A key that work requests make valid, to open a `V`, and take away.
+/// A key that work requests make valid, with a `V` behind it, and invalidate.
 pub(super) struct Renewable<V> {
     identity: Identity,
-    /// None while it is not valid.
+    /// None while it is invalid.
     opens: Option<V>,
     generation: Generation,
 }
 
 impl<V: AsRef<Scope>> Renewable<V> {
-    /// A key that is not valid.
+    /// Creates an invalid key.
     pub(super) fn new(identity: Identity) -> Self {
         Self {
             identity,
@@ -181,40 +180,40 @@ impl<V: AsRef<Scope>> Renewable<V> {
         }
     }
 
-    /// How it reads now.
+    /// Returns its current value.
     pub(super) fn key(&self) -> Rkey {
         Rkey(self.identity.key)
     }
 
-    /// Whether objects of `pd` know it by `key`.
+    /// Returns true if objects of `pd` know it by `key`.
     pub(super) fn is(&self, pd: PdId, key: Rkey) -> bool {
         self.identity.is(pd, key.0)
     }
 
-    /// Whether it is one of objects of `pd`.
+    /// Returns true if it belongs to objects of `pd`.
     pub(super) fn is_of(&self, pd: PdId) -> bool {
         self.identity.pd == pd
     }
 
-    /// What it opens; none while it is not valid.
+    /// Returns the value that it opens; none while it is not valid.
     #[inline]
     pub(super) fn opens(&self) -> Option<&V> {
         self.opens.as_ref()
     }
 
-    /// Has it open `opens`, or nothing, with the variant of `key` from now on.
+    /// Makes it open `opens`, or nothing, and sets the variant of `key`.
     // Rules: MWN-2
     pub(super) fn renew(&mut self, key: Rkey, opens: Option<V>) {
         let key = number::with_variant(self.identity.key, key.0);
         self.change(key, opens);
     }
 
-    /// Takes it away.
+    /// Invalidates it.
     pub(super) fn invalidate(&mut self) {
         self.change(self.identity.key, None);
     }
 
-    /// Takes it away for good.
+    /// Invalidates it permanently.
     pub(super) fn close(&mut self) {
         self.change(0, None);
     }
@@ -225,8 +224,8 @@ impl<V: AsRef<Scope>> Renewable<V> {
         self.generation.0 = self.generation.0.wrapping_add(1);
     }
 
-    /// Checks `claim` to what it opens. Returns that, where in it, and what the grant is to be looked at
-    /// with [later](Self::granted).
+    /// Checks `claim`. Returns the value that the key opens, the place in it, and the generation
+    /// with which to look at the grant [later](Self::granted).
     #[inline]
     pub(super) fn admit(&self, claim: &Claim) -> Result<(&V, Place, Generation), AccessError> {
         let opens = self.opens.as_ref().ok_or(AccessError)?;
@@ -234,7 +233,7 @@ impl<V: AsRef<Scope>> Renewable<V> {
         Ok((opens, place, self.generation))
     }
 
-    /// What it opens, if that is what it was when something was granted by it.
+    /// Returns the value that it opens, if that has not changed since the grant.
     // Rules: MWN-13
     #[inline]
     pub(super) fn granted(&self, generation: Generation) -> Option<&V> {

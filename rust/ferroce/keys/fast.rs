@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory of the kernel that work requests register: what the standard calls fast registration.
+//! Kernel memory that work requests register: fast registrations of the standard.
 //!
-//! A user in the kernel allocates such a region once. For each use it lays out pages, has a work
-//! request make them the region's, and another one, or its peer, take them away.
+//! A kernel user allocates such a region once. For each use it sets the pages and posts a work request
+//! that registers them. Another work request, or the peer, invalidates the key.
 
 use kernel::prelude::*;
 use rdma::pages::Backing;
@@ -23,29 +23,29 @@ pub(crate) const MAX_FAST_PAGES: u32 = 512;
 
 /// A region that work requests register.
 ///
-/// Only users in the kernel have such regions, and work requests of their protection domain reach
-/// them: that of a process is never the same.
+/// Only kernel users have such regions, and only work requests of their protection domain can name them.
+/// No process has such a domain.
 ///
-/// Locks: `shown` is taken below those of a queue pair's halves, and `next` below that, in any context
-/// by who lays out. `shown` is held while bytes are copied, so that none are once the key is invalid.
+/// `shown` is taken under the lock of a half. `next` is taken under `shown`, or in any context to set
+/// pages. `shown` is held during copies, so no copy runs once the key is invalid.
 #[pin_data]
 pub(crate) struct FastMr {
     index: u32,
-    /// What the next work request registers.
+    /// The pages that the next work request registers.
     #[pin]
     next: IrqSpinLock<Umem>,
     #[pin]
     shown: BhSpinLock<Shown>,
 }
 
-/// What its key opens, while it is not free.
+/// The memory of the key, while the region is not free.
 struct Shown {
     key: Renewable<Scope>,
     pages: Backing,
 }
 
 impl FastMr {
-    /// A free region for lists of up to `max_pages` pages, with keys of `index`. May sleep.
+    /// Returns a free region for lists of up to `max_pages` pages, with keys of `index`. May sleep.
     ///
     /// # Errors
     ///
@@ -67,17 +67,17 @@ impl FastMr {
         }))
     }
 
-    /// The index of its keys.
+    /// Returns the index of its keys.
     pub(super) fn index(&self) -> u32 {
         self.index
     }
 
-    /// Its key of now.
+    /// Returns its key of now.
     pub(crate) fn key(&self) -> Rkey {
         self.shown.lock().key.key()
     }
 
-    /// Lays out what the next work request registers. Any context.
+    /// Sets the pages that the next work request registers. Any context.
     ///
     /// # Errors
     ///
@@ -86,7 +86,7 @@ impl FastMr {
         self.next.lock().lay_out(list)
     }
 
-    /// Makes what was laid out the region's.
+    /// Registers the pages that were set.
     pub(super) fn register(&self, pd: PdId, register: &Register) -> Result<(), Refused> {
         let rights = Rights::of_kernel(register.access).map_err(|_| Refused)?;
         let mut shown = self.shown.lock();
@@ -126,12 +126,12 @@ impl FastMr {
         Ok(())
     }
 
-    /// Makes it free for good.
+    /// Frees it permanently.
     pub(super) fn close(&self) {
         self.shown.lock().key.close();
     }
 
-    /// Where in it is what is claimed, and [what a grant of that is known by](Self::while_granted).
+    /// Returns the place of the claimed bytes, and the [generation](Self::while_granted) of the grant.
     #[inline]
     pub(super) fn admit(&self, claim: &Claim) -> Result<(Place, Generation), AccessError> {
         let shown = self.shown.lock();

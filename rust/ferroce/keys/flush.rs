@@ -20,19 +20,20 @@ pub(crate) struct Unwritten {
 }
 
 impl Unwritten {
-    /// What is at `place` in `mr`.
+    /// Returns the memory at `place` in `mr`.
     pub(super) fn new(mr: Arc<Mr>, place: Place) -> Self {
         let Place { offset: at, len } = place;
         Self { mr, at, len }
     }
 
-    /// Bytes that are written back at once, in whatever context, and at most at a time.
+    /// The most bytes that are written back in one step, and the most that any context writes back
+    /// at once.
     const AT_ONCE: u64 = 64 << 10;
-    /// On-demand memory is looked for page by page in ranges up to this, which are what a FLUSH can
-    /// name by its length. Of a larger region only what was used of it is known.
+    /// The largest range in which absent pages of on-demand memory are looked up. A FLUSH can name
+    /// such a range by its length. Of a larger region only the used pages are known.
     const LOOKED_FOR: u64 = u32::MAX as u64;
 
-    /// Whether it is the same one.
+    /// Returns true if it is the same one.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.mr, &other.mr) && self.at == other.at && self.len == other.len
     }
@@ -53,8 +54,8 @@ impl Unwritten {
 
     /// Writes it back. Sleeps.
     ///
-    /// Pages of on-demand memory that are there are made known first, and those that are not need
-    /// nothing.
+    /// For on-demand memory, it first looks up the pages that are present. Other pages need no
+    /// write-back.
     ///
     /// # Errors
     ///

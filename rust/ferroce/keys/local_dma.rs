@@ -14,15 +14,14 @@ use super::rights::Rights;
 use super::segment::Segment;
 use crate::table::PdId;
 
-/// What [`LOCAL_DMA_LKEY`] opens.
+/// The memory that [`LOCAL_DMA_LKEY`] opens.
 ///
-/// # Who gets at it
+/// # Access
 ///
-/// A work request whose SGE has that key, of a queue pair that the kernel owns, and no others. What
-/// these are was posted by a verb to a ring that no process maps: the verb refuses requests that a
-/// process has the core pass for it, and a process's own queue pair is never one of the kernel's.
-/// Nothing is found under the key in the tables, which is where keys of processes and peers are looked
-/// up.
+/// Only a work request of a queue pair that the kernel owns, with that key in an SGE, has access. A
+/// verb posts such requests to a ring that no process maps. The verb refuses requests that the core
+/// posts for a process, and a process's queue pair is never one of the kernel's. The tables for
+/// keys of processes and peers do not have this key.
 pub(super) struct KernelMemory {
     /// No object has it.
     pd: PdId,
@@ -30,7 +29,7 @@ pub(super) struct KernelMemory {
 }
 
 impl KernelMemory {
-    /// May sleep.
+    /// Creates the kernel's memory region. May sleep.
     ///
     /// # Errors
     ///
@@ -45,7 +44,7 @@ impl KernelMemory {
         Ok(Self { pd, mr })
     }
 
-    /// What `sge` of a work request names that `poster` has posted.
+    /// Returns the memory that `sge` names, in a work request that `poster` has posted.
     #[cold]
     pub(super) fn segment(&self, poster: Poster, sge: Sge) -> Result<Segment, AccessError> {
         if poster != Poster::Kernel {

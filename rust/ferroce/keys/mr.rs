@@ -17,7 +17,7 @@ use super::rights::Rights;
 /// A memory region.
 #[pin_data]
 pub(crate) struct Mr {
-    /// What local and remote requests present to reach it: one number serves as both.
+    /// The key for local and remote requests: one number serves as both.
     identity: Identity,
     scope: Scope,
     /// It is all of the kernel's memory.
@@ -28,7 +28,7 @@ pub(crate) struct Mr {
 }
 
 impl Mr {
-    /// The region over `pages`.
+    /// Creates the region over `pages`.
     pub(super) fn new(
         identity: Identity,
         scope: Scope,
@@ -42,7 +42,7 @@ impl Mr {
         })
     }
 
-    /// A region that is all of the kernel's memory; its addresses are those of the kernel.
+    /// Creates a region of all of the kernel's memory. Its addresses are those of the kernel.
     ///
     /// # Errors
     ///
@@ -62,35 +62,35 @@ impl Mr {
         }))
     }
 
-    /// Its key.
+    /// Returns its key.
     pub(crate) fn key(&self) -> u32 {
         self.identity.key
     }
 
-    /// Bytes of the blocks that it is made of; `None` once its memory is gone.
+    /// Returns the number of bytes of the blocks that it is made of; `None` once its memory is gone.
     pub(crate) fn block_bytes(&self) -> Option<usize> {
         self.while_there(Backing::block_bytes)
     }
 
-    /// Makes the memory unreachable and unpins it. Waits for the copies under way; may sleep.
+    /// Makes the memory unreachable and unpins it. Waits for running copies; may sleep.
     // Rules: MEM-9
     pub(super) fn revoke(&self) {
         self.pages.revoke();
     }
 
-    /// Where in it is what is claimed.
+    /// Returns the place of the claimed bytes in the region.
     #[inline]
     pub(super) fn admit(&self, claim: &Claim) -> Result<Place, AccessError> {
         let place = self.identity.admit(&self.scope, claim)?;
-        // What the kernel does not have mapped would fault. All of it is asked for only in order that it
-        // be visible, which it is.
+        // Memory that the kernel has not mapped would fault. A claim to all of it only asks for
+        // visibility, which is given.
         if self.is_kernel && !claim.is_of_all() && !place.is_linear() {
             return Err(AccessError);
         }
         Ok(place)
     }
 
-    /// Its memory, if that is paged in on demand and the region not deregistered.
+    /// Returns its memory, if that is paged in on demand and the region not deregistered.
     pub(super) fn on_demand(&self) -> Option<Arc<OnDemand>> {
         self.while_there(|pages| match pages {
             Backing::OnDemand(memory) => Some(memory.clone()),
@@ -98,7 +98,7 @@ impl Mr {
         })?
     }
 
-    /// Whether it is not deregistered.
+    /// Returns true if it is not deregistered.
     pub(super) fn is_there(&self) -> bool {
         self.while_there(|_| ()).is_some()
     }

@@ -16,7 +16,7 @@ use super::mr::Mr;
 use super::rights::Rights;
 use crate::table::QpId;
 
-/// What a window is bound to.
+/// The binding of a window.
 struct Bound {
     scope: Scope,
     mr: Arc<Mr>,
@@ -45,7 +45,7 @@ pub(crate) struct Mw {
 }
 
 impl Mw {
-    /// A window that is not bound, with keys of `index`.
+    /// Creates a window that is not bound, with keys of `index`.
     pub(super) fn new(index: u32, kind: MwKind, identity: Identity) -> impl PinInit<Self> {
         let binding = Renewable::new(identity);
         pin_init!(Self {
@@ -55,17 +55,17 @@ impl Mw {
         })
     }
 
-    /// The index of its keys.
+    /// Returns the index of its keys.
     pub(super) fn index(&self) -> u32 {
         self.index
     }
 
-    /// Its key of now.
+    /// Returns its key of now.
     pub(crate) fn key(&self) -> Rkey {
         self.binding.lock().key()
     }
 
-    /// Closes the window for good.
+    /// Closes the window permanently.
     pub(super) fn close(&self) {
         self.binding.lock().close();
     }
@@ -132,8 +132,8 @@ impl Mw {
         Ok(())
     }
 
-    /// Runs `f` on the region, where in it is what a queue pair claims, and [what a grant of that is
-    /// known by](Self::while_granted), if it may have it.
+    /// Runs `f` on the region, the place of the claimed bytes, and the [generation](Self::while_granted)
+    /// of the grant, if the claim is valid.
     // Rules: MWN-1
     #[inline]
     pub(super) fn admit<R>(

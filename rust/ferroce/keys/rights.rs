@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What may be done with memory.
+//! Rights to memory.
 
 use kernel::prelude::*;
 use rdma::errno::EOPNOTSUPP;
@@ -43,7 +43,7 @@ impl Rights {
         | Self::ON_DEMAND
         | Self::HUGETLB
         | Self::OPTIONAL;
-    /// What says of which kind a region is, and is no right to it.
+    /// Flags that select the kind of a region, and are no rights.
     const KINDS: u32 = Self::ZERO_BASED | Self::ON_DEMAND | Self::HUGETLB;
     /// Rights of a peer that the owner must have too.
     const REMOTE_CHANGE: Self = Self(Self::REMOTE_WRITE.0 | Self::REMOTE_ATOMIC.0);
@@ -70,8 +70,9 @@ impl Rights {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` for a flag that ferroce does not know, or that is about memory of processes; also
-    /// to FLUSH to persistence: what a work request registers cannot be looked at there.
+    /// `EOPNOTSUPP` for a flag that ferroce does not know, or that concerns memory of processes. It
+    /// is also returned for FLUSH to persistence, as the memory that a work request registers
+    /// cannot be checked there.
     pub(crate) fn of_kernel(flags: u32) -> Result<Self> {
         if flags & (Self::KINDS | Self::FLUSH_PERSISTENT.0) != 0 {
             return Err(EOPNOTSUPP);
@@ -79,7 +80,7 @@ impl Rights {
         Self::from_flags(flags | Self::LOCAL_WRITE.0)
     }
 
-    /// What `access` needs.
+    /// Returns the rights that `access` needs.
     // Rules: MEM-4
     pub(crate) fn needed_for(access: Access) -> Self {
         match access {
@@ -89,9 +90,9 @@ impl Rights {
         }
     }
 
-    /// The rights that a window is bound with; `None` if it cannot have them.
+    /// Returns the rights of a window; `None` if it cannot have them.
     ///
-    /// Programs give the flags of their regions here: what is no right of a peer says nothing.
+    /// Programs pass the flags of their regions here, so flags that are no right of a peer are ignored.
     pub(crate) fn of_window(flags: u32) -> Option<Self> {
         const IGNORED: u32 =
             Rights::LOCAL_WRITE.0 | Rights::MW_BIND.0 | Rights::ZERO_BASED | Rights::OPTIONAL;
@@ -103,7 +104,7 @@ impl Rights {
         (flags & !(IGNORED | RIGHTS) == 0).then_some(Self(flags & RIGHTS))
     }
 
-    /// What a region has to permit that a window with these rights is bound to.
+    /// Returns the rights that a region needs for a window with these rights.
     // Rules: MWN-8, MWN-9
     pub(super) fn needed_to_bind(self) -> Self {
         let changes = self.meets(Self::REMOTE_CHANGE);
@@ -112,17 +113,17 @@ impl Rights {
         Self(Self::MW_BIND.0 | local | (self.0 & Self::FLUSH_PERSISTENT.0))
     }
 
-    /// Whether memory of these flags is paged in on demand.
+    /// Returns true if memory of these flags is paged in on demand.
     pub(crate) fn is_on_demand(flags: u32) -> bool {
         flags & Self::ON_DEMAND != 0
     }
 
-    /// Whether a process says that its memory is made of huge pages.
+    /// Returns true if a process says that its memory is made of huge pages.
     pub(crate) fn is_huge(flags: u32) -> bool {
         flags & Self::HUGETLB != 0
     }
 
-    /// Whether anything could write to memory with these rights: windows to it may be bound with
+    /// Returns true if anything could write to memory with these rights: windows to it may be bound with
     /// rights of their own.
     pub(crate) fn may_change(self) -> bool {
         self.meets(Self(
@@ -130,19 +131,19 @@ impl Rights {
         ))
     }
 
-    /// Whether a region or window has address 0 for its first byte.
+    /// Returns true if a region or window has address 0 for its first byte.
     pub(crate) fn is_zero_based(flags: u32) -> bool {
         flags & Self::ZERO_BASED != 0
     }
 
-    /// What a FLUSH to `placement` needs.
+    /// Returns the rights that a FLUSH to `placement` needs.
     pub(crate) fn needed_to_flush(placement: Placement) -> Self {
         let right = |wanted, right: Self| if wanted { right.0 } else { 0 };
         let global = right(placement.global, Self::FLUSH_GLOBAL);
         Self(global | right(placement.persistent, Self::FLUSH_PERSISTENT))
     }
 
-    /// Whether all of `other` is in it.
+    /// Returns true if all of `other` is in it.
     pub(crate) fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What was granted by a key: a piece of memory.
+//! Memory that a key granted.
 
 use kernel::prelude::*;
 use kernel::sync::{Arc, ArcBorrow};
@@ -16,11 +16,11 @@ use super::mr::Mr;
 use super::mw::Mw;
 use crate::table::QpId;
 
-/// A checked piece of memory, which it holds.
+/// A checked piece of memory, with a reference to its region or window.
 ///
 /// # Invariants
 ///
-/// `offset + room` does not pass the region's end, and `room` is at most `len`.
+/// `offset + room` does not exceed the end of the region, and `room` is at most `len`.
 pub(crate) struct Segment {
     source: Source,
     /// Where in the region it starts.
@@ -30,7 +30,7 @@ pub(crate) struct Segment {
     room: u32,
 }
 
-/// What it was granted by. A key that work requests make and take away may have been taken away since.
+/// The object that granted it. A key that work requests invalidate may be invalid since then.
 enum Source {
     Mr(Arc<Mr>),
     Mw(Arc<Mw>, Generation),
@@ -41,7 +41,7 @@ enum Source {
 const _: () = assert!(core::mem::size_of::<Segment>() <= 40);
 
 impl Segment {
-    /// What is claimed of a region, and should have `len` bytes.
+    /// Returns the claimed part of a region, which should have `len` bytes.
     #[inline]
     pub(super) fn of_mr(
         mr: ArcBorrow<'_, Mr>,
@@ -52,7 +52,7 @@ impl Segment {
         Ok(Self::new(Source::Mr(mr.into()), place, len))
     }
 
-    /// What a queue pair claims of a window.
+    /// Creates a piece of a window for a queue pair.
     pub(super) fn of_mw(
         mw: ArcBorrow<'_, Mw>,
         qp: QpId,
@@ -67,7 +67,7 @@ impl Segment {
         Ok(Self::new(Source::Mw(mw.into(), generation), place, len))
     }
 
-    /// What is claimed of a region that work requests register.
+    /// Creates a piece of a region that work requests register.
     pub(super) fn of_fast(
         mr: ArcBorrow<'_, FastMr>,
         claim: &Claim,
@@ -89,7 +89,7 @@ impl Segment {
         }
     }
 
-    /// Its bytes.
+    /// Returns its bytes.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
         self.len
@@ -122,14 +122,14 @@ impl Segment {
         }
     }
 
-    /// Stores `word` in the first eight bytes, in one step.
+    /// Stores `word` in the first eight bytes, atomically.
     pub(crate) fn store(&self, word: u64) -> Result<(), Miss> {
         self.with_pages(0, ATOMIC_BYTES, Intent::Write, |pages, start, _| {
             pages.store(start, word)
         })
     }
 
-    /// Carries out `op` on the first bytes, in one step. Returns what they were.
+    /// Executes `op` on the first bytes, atomically. Returns their old value.
     // Rules: RDA-16
     pub(crate) fn atomic(&self, op: AtomicOp) -> Result<u64, Miss> {
         self.with_pages(0, ATOMIC_BYTES, Intent::Write, |pages, start, _| match op {
@@ -139,7 +139,7 @@ impl Segment {
     }
 }
 
-/// Runs `copy` on a region's memory. What `absent` makes says what of that has to be faulted in.
+/// Runs `copy` on a region's memory. `absent` returns the part that must be faulted in.
 #[inline]
 fn copy_in<R>(
     mr: &Arc<Mr>,

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the queue pairs of a device share.
+//! The state that the queue pairs of a device share.
 
 use kernel::prelude::*;
+use kernel::sync::atomic::Atomic;
 use kernel::sync::Arc;
 use kernel::workqueue::{impl_has_work, new_work, Work};
 use rdma::net::NetDevice;
+use rdma::sync::Marked;
 use rdma::table::IdTable;
 use rdma::timer::{impl_has_timer, Timer};
+use roce::congestion::Law;
 
 use crate::objects::Objects;
 use crate::port::Port;
@@ -16,16 +19,18 @@ use crate::queues::Queues;
 use crate::stats::Stats;
 use crate::steering::Senders;
 
-/// The objects that queue pairs find by number, and what they are served by.
+/// The objects that queue pairs find by number, and the services that they use.
 #[pin_data]
 pub(crate) struct Shared {
     pub(crate) port: Port,
-    /// Who sends hands the frames to their receiver, as they enter no queue of a card.
+    /// The sending CPU hands frames directly to the receiver, as they enter no queue of a card.
     pub(crate) is_local: bool,
+    /// The law of congestion control of connections to come, by its place in [`Law::ALL`].
+    law: Atomic<usize>,
     pub(crate) queues: Arc<Queues>,
     /// Which CPUs send much, of all devices.
     pub(crate) senders: Arc<Senders>,
-    /// Counts what no queue pair has done that is bound to a counter.
+    /// Counts the events of queue pairs that are not bound to a counter.
     pub(crate) stats: Arc<Stats>,
     #[pin]
     pub(crate) qps: IdTable<Qp>,
@@ -47,7 +52,7 @@ impl_has_work! {
 }
 
 impl Shared {
-    /// Makes what queue pairs over `netdev` share. May sleep.
+    /// Creates the shared state of queue pairs over `netdev`. May sleep.
     ///
     /// # Errors
     ///
@@ -63,6 +68,7 @@ impl Shared {
         let shared = try_pin_init!(Self {
             port,
             is_local,
+            law: Atomic::new(Law::default().index()),
             queues,
             senders,
             stats,
@@ -72,5 +78,17 @@ impl Shared {
             sweep <- new_work!("ferroce::Shared::sweep"),
         });
         Arc::pin_init(shared, GFP_KERNEL)
+    }
+
+    /// Returns the law of congestion control of connections to come.
+    pub(crate) fn law(&self) -> Law {
+        // The stored value is a law's place, so the default is never taken.
+        let law = Law::ALL.get(self.law.read_once());
+        law.copied().unwrap_or_default()
+    }
+
+    /// Sets it.
+    pub(crate) fn set_law(&self, law: Law) {
+        self.law.write_once(law.index());
     }
 }

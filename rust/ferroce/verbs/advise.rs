@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Advice about memory regions: what will be used soon.
+//! Advice about memory regions: memory that will be used soon.
 
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -20,26 +20,26 @@ use super::Verbs;
 use crate::context::Context;
 use crate::device::Device;
 
-/// A range to be brought in.
+/// A range to fault in.
 struct Piece {
     memory: Arc<OnDemand>,
     at: u64,
     len: u32,
 }
 
-/// Ranges that a work item brings in, which sleeps in the process's share of the workers.
+/// Ranges that a work item faults in, in a worker of the process.
 #[pin_data]
 struct Prefetch {
     pieces: Slots<Option<Piece>>,
     intent: Intent,
     context: Arc<Context>,
-    /// What came of it; to be looked at once it is `done`.
+    /// The result, valid once it is `done`.
     error: Atomic<i32>,
     #[pin]
     done: Done,
-    /// Nobody waits for it any more.
+    /// The caller no longer waits.
     is_given_up: Atomic<bool>,
-    /// How far it has come; for whoever waits to see that it goes on.
+    /// The progress, for the waiting caller.
     steps: Atomic<u32>,
     #[pin]
     work: Work<Self>,
@@ -60,10 +60,10 @@ impl WorkItem for Prefetch {
     }
 }
 
-/// How often a process that waits looks whether the device is going, in milliseconds.
+/// The interval at which a waiting process checks whether the device is being removed, in milliseconds.
 const LOOK_MS: u32 = 100;
 
-/// How often it looks in vain whether anything comes.
+/// The number of such intervals without progress, after which it gives up.
 const LOOKS: u32 = 100;
 
 impl Prefetch {
@@ -106,8 +106,9 @@ impl Prefetch {
         Ok(())
     }
 
-    /// Waits for it. Sleeps: until the process is killed, the device goes, or nothing has come for ten
-    /// seconds, at the latest. Whoever removes the device, or moves it elsewhere, waits for the verb.
+    /// Waits for the result. Sleeps until the process is killed, the device is removed, or there is no
+    /// progress for ten seconds. The removal of the device, or its move to another namespace, waits for
+    /// this verb.
     fn wait(&self, device: &Device) -> Result {
         let (mut steps, mut looks) = (0, 0);
         let error = loop {
@@ -128,14 +129,13 @@ impl Prefetch {
     }
 }
 
-/// Brings in what `ranges` name, which is memory of `pd`'s regions that is paged in on demand; before
-/// it returns, or else soon.
+/// Faults in the `ranges` of on-demand regions of `pd`, before it returns or soon after.
 ///
 /// # Errors
 ///
-/// `EFAULT` if a range has no such region or is not all in it, or if its memory is to be written to
-/// and may not; if it is brought in at once, also if the process has no such memory, `EINTR` if the
-/// process is killed meanwhile, `ENODEV` if the device goes, and `EBUSY` if nothing comes. `ENOMEM`.
+/// `EFAULT` if a range is not within such a region, or may not be written to as advised. If it waits:
+/// `EFAULT` also if the process has no such memory, `EINTR` if the process is killed, `ENODEV` if the
+/// device is removed, and `EBUSY` if there is no progress. `ENOMEM`.
 pub(super) fn advise(
     pd: &IbPd<Verbs>,
     advice: Advice,

@@ -20,7 +20,7 @@ use crate::port::PORT;
 use crate::qp::Shared;
 use crate::table::{PdId, AH_NUMBERS};
 
-/// What stands behind an address handle of the core's.
+/// The driver's side of an address handle of the core.
 pub(crate) enum Handle {
     /// A process's: its work requests name it by a number.
     Process(Numbered),
@@ -29,7 +29,7 @@ pub(crate) enum Handle {
     Kernel(Pin<KBox<Address>>),
 }
 
-/// What a process sends by.
+/// The destination of a process's datagrams.
 pub(crate) struct Numbered {
     number: u32,
     _charges: Option<[Charge; 2]>,
@@ -37,7 +37,7 @@ pub(crate) struct Numbered {
     ah: Arc<Ah>,
 }
 
-/// What the kernel sends by.
+/// The destination of the kernel's datagrams.
 #[pin_data]
 pub(crate) struct Address {
     pd: PdId,
@@ -86,12 +86,12 @@ pub(super) fn create(pd: &IbPd<Verbs>, attr: &AhAttr<'_>, udata: &mut Udata<'_>)
     }))
 }
 
-/// Where `attr` leads from the address handle of that number.
+/// Returns where `attr` leads from the address handle of that number.
 fn destination(attr: &AhAttr<'_>, number: u32) -> Result<Destination> {
     let info = attr.resolve()?;
     // Which queue pairs will send by it is not known: its number stands for them, so that address
     // handles have different ports.
-    let ends = Qpn::new(number);
+    let ends = Qpn::new(number).get();
     let flow = Flow {
         local: attr.sgid(),
         remote: info.dgid,
@@ -106,7 +106,7 @@ fn destination(attr: &AhAttr<'_>, number: u32) -> Result<Destination> {
 }
 
 impl Handle {
-    /// Where it leads.
+    /// Returns where it leads.
     pub(super) fn info(&self) -> AhInfo {
         match self {
             Self::Process(numbered) => numbered.ah.info(),
@@ -114,8 +114,8 @@ impl Handle {
         }
     }
 
-    /// What a work request of the kernel says in its place; `None` if it is not the kernel's, or not
-    /// for queue pairs of `pd`. Any context.
+    /// Returns the address vector for work requests of the kernel. Returns `None` for an address
+    /// handle of a process, or of another protection domain than `pd`. Any context.
     pub(super) fn vector(&self, pd: PdId) -> Option<AddressVector> {
         let Self::Kernel(address) = self else {
             return None;
@@ -131,7 +131,7 @@ impl Handle {
         })
     }
 
-    /// Has it lead elsewhere. Any context if it is the kernel's.
+    /// Changes the destination. Any context if it is the kernel's.
     ///
     /// # Errors
     ///
@@ -144,7 +144,7 @@ impl Handle {
         Ok(())
     }
 
-    /// Takes it out of service. What is being sent by it still goes there.
+    /// Removes it. Datagrams that are being sent by it still go to its destination.
     pub(super) fn destroy(&self) {
         if let Self::Process(numbered) = self {
             numbered.shared.objects.ahs.remove(numbered.number);

@@ -15,7 +15,7 @@ use crate::device::Device;
 use crate::stats::Stats;
 use crate::table::COUNTER_NUMBERS;
 
-/// What stands behind a counter of the core's.
+/// The driver's side of a counter of the core.
 pub(crate) struct Handle {
     device: Arc<Device>,
     number: u32,
@@ -42,7 +42,7 @@ pub(super) fn create(device: &IbDevice<Verbs>) -> Result<NewCounter<Handle>> {
 }
 
 impl Handle {
-    /// Where what the queue pairs do is counted.
+    /// Returns the counters of the queue pairs.
     pub(super) fn stats(&self) -> &Arc<Stats> {
         &self.stats
     }

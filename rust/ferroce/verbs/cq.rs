@@ -68,7 +68,7 @@ pub(super) fn resize(cq: &IbCq<Verbs>, cqe: u32, udata: &mut Udata<'_>) -> Resul
     Ok(shape.capacity())
 }
 
-/// The shape of a ring for `cqe` completions.
+/// Returns the shape of a ring for `cqe` completions.
 fn shape(cqe: u32) -> Result<Ring> {
     if cqe == 0 || cqe > MAX_CQE {
         return Err(EINVAL);

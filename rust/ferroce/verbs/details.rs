@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What `rdma -dd resource show` tells of an object, beside what the core and a query tell.
+//! Details of objects for `rdma -dd resource show`, in addition to those of the core and of queries.
 //!
-//! Each lock is taken for a moment, to copy what is to be told.
+//! Each lock is held briefly, to copy the values.
 
 use kernel::prelude::*;
 use rdma::restrack::Details;
@@ -16,7 +16,8 @@ use crate::keys::Rights;
 use crate::qp::Qp;
 use crate::srq::Srq;
 
-/// A queue pair: how full its queues are, how far both halves have come, and who waits for what.
+/// Adds details of a queue pair: the fill levels of its queues, the progress of both halves, and reasons
+/// for waiting.
 pub(super) fn qp(qp: &Qp, details: &mut Details<'_>) -> Result {
     let (posted, report) = {
         let half = qp.send.lock();
@@ -52,6 +53,8 @@ fn send(report: &SendReport, details: &mut Details<'_>) -> Result {
     details.number(c"next_psn", report.next.get())?;
     details.number(c"outstanding", report.outstanding)?;
     details.number(c"window", report.window)?;
+    details.number(c"round_trip_us", report.round_trip_ns / 1000)?;
+    details.number(c"least_round_trip_us", report.least_round_trip_ns / 1000)?;
     details.number(c"retries_left", report.retries_left)?;
     details.number(c"rnr_retries_left", report.rnr_retries_left)?;
     details.number(c"timeouts", report.timeouts)?;
@@ -67,7 +70,7 @@ fn waits_for(waiting: Waiting) -> &'static CStr {
             Blocked::Fence => c"fence",
             Blocked::PsnWindow | Blocked::Window => c"window",
             Blocked::ReadDepth => c"read_depth",
-            Blocked::Rnr(_) => c"receiver",
+            Blocked::Rnr => c"receiver",
             Blocked::BadRequest => c"bad_request",
             Blocked::Local => c"local",
             Blocked::Busy => c"cpu",
@@ -101,7 +104,7 @@ fn recv(report: &RecvReport, details: &mut Details<'_>) -> Result {
     details.number(c"nak_sent", report.nak_sent)
 }
 
-/// A completion queue: how full it is, and when its owner is told.
+/// Adds the details of a completion queue: its fill level, and when its owner is told.
 pub(super) fn cq(cq: &Cq, details: &mut Details<'_>) -> Result {
     let report = cq.report();
     details.number(c"fill", report.fill)?;
@@ -117,8 +120,7 @@ pub(super) fn cq(cq: &Cq, details: &mut Details<'_>) -> Result {
     details.number(c"overflowed", report.overflowed)
 }
 
-/// A memory region: what it is made of, and what may be done with it. Its length is the core's to
-/// tell.
+/// Adds details of a memory region: its origin and its rights. The core reports its length.
 pub(super) fn mr(mr: &mr::Handle, details: &mut Details<'_>) -> Result {
     match mr.origin() {
         Origin::Kernel => return details.word(c"kind", c"kernel"),
@@ -142,7 +144,7 @@ pub(super) fn mr(mr: &mr::Handle, details: &mut Details<'_>) -> Result {
     }
 }
 
-/// A shared receive queue: how full it is, and below what its owner is told.
+/// Adds details of a shared receive queue: its fill level and its limit.
 pub(super) fn srq(srq: &Srq, details: &mut Details<'_>) -> Result {
     let (attr, posted) = srq.fill();
     details.number(c"posted", posted)?;

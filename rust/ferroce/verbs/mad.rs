@@ -7,7 +7,7 @@ use roce::pma::{self, PortCounters, MAD_BYTES};
 use crate::device::Device;
 use crate::stats::Counter;
 
-/// The answer to `request`; none if it is not a question for counters.
+/// Returns the response to `request`; none if it does not ask for counters.
 pub(super) fn process(device: &Device, request: &[u8; MAD_BYTES]) -> Option<[u8; MAD_BYTES]> {
     pma::answer(request, || counters(device))
 }

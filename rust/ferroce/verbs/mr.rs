@@ -12,12 +12,12 @@ use rdma::ops::{DmaBufInit, MrChange, MrInit, NewMr};
 use rdma::pages::Backing;
 use rdma::sg::SgPages;
 use rdma::umem::Umem;
-use roce::num::{Iova, Lkey, Rkey};
+use roce::num::Iova;
 
 use super::Verbs;
 use crate::keys::{FastMr, Mr, Rights, MAX_FAST_PAGES};
 
-/// What a region was made of.
+/// The origin of a region's memory.
 #[derive(Clone, Copy)]
 pub(crate) enum Origin {
     /// Memory of a process.
@@ -28,16 +28,16 @@ pub(crate) enum Origin {
     Kernel,
 }
 
-/// What stands behind a memory region of the core's.
+/// The driver's value of a memory region of the core.
 pub(crate) enum Handle {
-    /// Memory that was registered by a verb, and what that is.
+    /// Memory that a verb registered, and its origin.
     Region(Arc<Mr>, Origin),
     /// Memory of the kernel that work requests register.
     Fast(Arc<FastMr>),
 }
 
 impl Handle {
-    /// What it was made of.
+    /// Returns the origin of the memory.
     pub(super) fn origin(&self) -> Origin {
         match self {
             Self::Region(_, origin) => *origin,
@@ -45,7 +45,7 @@ impl Handle {
         }
     }
 
-    /// How many bytes its memory is mapped in at a time; `None` once it is gone, and if it is what
+    /// Returns the size of its blocks in bytes; `None` once its memory is gone, and for a region that
     /// work requests register.
     pub(super) fn block_bytes(&self) -> Option<usize> {
         match self {
@@ -57,9 +57,8 @@ impl Handle {
 
 /// Registers memory of the calling process.
 ///
-/// Also when a region is to be registered anew, with something changed: what that leaves alone is
-/// pinned again, so the old region stays whole until the new one is there, and what was granted of
-/// it ends with it.
+/// It also registers a region again with a change. Unchanged memory is pinned again, so the old
+/// region stays whole until the new one exists. Grants of the old region end with it.
 ///
 /// # Errors
 ///
@@ -69,7 +68,8 @@ impl Handle {
 pub(super) fn register(pd: &IbPd<Verbs>, init: MrInit) -> Result<NewMr<Handle>> {
     let rights = Rights::from_flags(init.access)?;
     let is_persistent = rights.contains(Rights::FLUSH_PERSISTENT);
-    // Before anything can wait for it: in whose workers it would, the kernel's domains do not say.
+    // Prepare this before anything can wait for it: the kernel's domains cannot tell later whose
+    // workers must page in.
     if is_persistent || Rights::is_on_demand(init.access) {
         let context = pd.ucontext().ok_or(EOPNOTSUPP)?;
         context.prepare_paging()?;
@@ -124,7 +124,7 @@ pub(super) fn register_dmabuf(pd: &IbPd<Verbs>, init: &DmaBufInit) -> Result<New
 ///
 /// # Errors
 ///
-/// `EOPNOTSUPP` for what is not memory of a process; those of [`register`].
+/// `EOPNOTSUPP` for a region that is not memory of a process; those of [`register`].
 pub(super) fn change(
     mr: &IbMr<Verbs>,
     pd: &IbPd<Verbs>,
@@ -140,8 +140,8 @@ fn new_region(mr: Arc<Mr>, origin: Origin) -> NewMr<Handle> {
     let key = mr.key();
     NewMr {
         data: Handle::Region(mr, origin),
-        lkey: Lkey(key),
-        rkey: Rkey(key),
+        lkey: key,
+        rkey: key,
     }
 }
 
@@ -169,12 +169,12 @@ pub(super) fn alloc(pd: &IbPd<Verbs>, max_pages: u32) -> Result<NewMr<Handle>> {
     let rkey = mr.key();
     Ok(NewMr {
         data: Handle::Fast(mr),
-        lkey: Lkey(rkey.0),
-        rkey,
+        lkey: rkey.0,
+        rkey: rkey.0,
     })
 }
 
-/// Lays out what the next work request registers. Any context.
+/// Sets the pages that the next work request registers. Any context.
 ///
 /// # Errors
 ///

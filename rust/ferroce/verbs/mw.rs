@@ -10,7 +10,7 @@ use rdma::ops::{MwKind, NewMw};
 use super::Verbs;
 use crate::keys::Mw;
 
-/// What stands behind a memory window of the core's.
+/// The driver's side of a memory window of the core.
 pub(crate) struct Handle(Arc<Mw>);
 
 /// Allocates a memory window.
@@ -21,7 +21,7 @@ pub(crate) struct Handle(Arc<Mw>);
 pub(super) fn alloc(pd: &IbPd<Verbs>, kind: MwKind) -> Result<NewMw<Handle>> {
     let mw = pd.device().keys().add_mw(**pd, kind)?;
     Ok(NewMw {
-        rkey: mw.key(),
+        rkey: mw.key().0,
         data: Handle(mw),
     })
 }

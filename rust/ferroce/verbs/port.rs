@@ -8,7 +8,7 @@ use rdma::device::Device as IbDevice;
 
 use super::Verbs;
 
-/// What a port is like now. May sleep.
+/// Returns the attributes and the state of a port. May sleep.
 pub(super) fn query(device: &IbDevice<Verbs>, port: u32) -> Result<PortAttr> {
     // The netdev may be gone, and then the port is down; not every netdev knows its speed.
     let speed = device.link_speed(port).unwrap_or(LinkSpeed::SLOWEST);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the kernel posts: from its lists of work requests to slots of a ring.
+//! Posts of the kernel: copies lists of work requests to slots of a ring.
 //!
-//! A user in the kernel has what a provider does in a process done for it here. Any context.
+//! A process has a provider for this work. Any context.
 
 use kernel::prelude::*;
 use rdma::post::{RecvList, RecvWr, SendList, SendWr, SgList};
@@ -18,13 +18,13 @@ use crate::queue::PostQueue;
 use crate::service::Service;
 use crate::table::PdId;
 
-/// Of what queue pair sends are.
+/// The queue pair's attributes that sends need.
 #[derive(Clone, Copy)]
 pub(super) struct Sender {
     pub(super) service: Service,
     pub(super) pd: PdId,
     pub(super) limits: SendLimits,
-    /// It is in ERR: whatever is posted is flushed, and need be no request that it could carry out.
+    /// It is in ERR: all posted requests are flushed, even invalid ones.
     pub(super) has_failed: bool,
 }
 

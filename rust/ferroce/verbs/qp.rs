@@ -4,7 +4,7 @@
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
-use kernel::sync::Arc;
+use kernel::sync::{new_mutex, Arc};
 use rdma::ah::{udp_sport, AhAttr, AhInfo, Gids};
 use rdma::errno::EOPNOTSUPP;
 use rdma::mmap::Mminfo;
@@ -20,6 +20,7 @@ use rdma::timer::TimerGuard;
 use rdma::udata::Udata;
 use rdma::upcall::QpUpcall;
 use roce::abi::{recv_wqe, send_wqe, sge, Poster, Ring, SendLimits};
+use roce::congestion::{Law, Notifier};
 use roce::limits::{MAX_INLINE_BYTES, MAX_SGE, MAX_WINDOW_REQUESTS};
 use roce::num::{Bundle, Qpn};
 use roce::qp::{Mask, State};
@@ -28,8 +29,10 @@ use roce::send::{SendState, Slot};
 
 use super::{post, Verbs};
 use crate::ah::Vectors;
+use crate::congestion;
 use crate::context::Context;
 use crate::device::{Device, MAX_QP_WR};
+use crate::early::EarlyPackets;
 use crate::flush::flush;
 use crate::host::{Deferred, OwnReceives, Receives, RecvQueue, SendQueue, Spare};
 use crate::keys::Segment;
@@ -52,7 +55,7 @@ use crate::tell::tell;
 /// less than one queue pair may fill a queue with.
 const FRAMES_IN_FLIGHT: u32 = 256;
 
-/// What stands behind a queue pair of the core's: the way in for its owner.
+/// The driver's value of a queue pair of the core.
 pub(crate) struct Handle {
     qp: Arc<Qp>,
     /// Where the kernel posts, if it is the owner.
@@ -63,7 +66,7 @@ pub(crate) struct Handle {
     _end: End,
 }
 
-/// A queue pair whose poster need not count it any more when this is dropped.
+/// A queue pair that its poster no longer counts when this is dropped.
 struct End(Arc<Qp>);
 
 impl Drop for End {
@@ -75,8 +78,8 @@ impl Drop for End {
 
 /// The kernel's ends of the queues.
 ///
-/// Locks: they may be taken in any context, and nothing is taken under them. They are not held while
-/// the queue pair works on what was posted.
+/// Their locks may be taken in any context, and no other lock is taken under them. They are not held
+/// while the queue pair works on posted requests.
 #[pin_data]
 struct Posts {
     #[pin]
@@ -172,6 +175,7 @@ pub(super) fn create(
         },
         is_handed_over: false,
         waiting: MemoryWait::default(),
+        early: EarlyPackets::default(),
         route: None,
         stats: shared.stats.clone(),
     };
@@ -184,6 +188,8 @@ pub(super) fn create(
         arrivals: Arrivals::default(),
         sweeps: Sweeps::default(),
         waiting: MemoryWait::default(),
+        early: EarlyPackets::default(),
+        notifier: Notifier::default(),
         route: None,
         stats: shared.stats.clone(),
     };
@@ -204,6 +210,10 @@ pub(super) fn create(
         window,
     };
     let settings = Settings::new(init.caps, init.sq_sig_all);
+    let settings = KBox::pin_init(
+        new_mutex!(settings, "ferroce::Qp::settings"),
+        GFP_KERNEL_ACCOUNT,
+    )?;
     let qp = Arc::pin_init(Qp::new(fixed, send, recv, settings), GFP_KERNEL_ACCOUNT)?;
     let timer = TimerGuard::new(qp.clone())?;
     let credit = qp.fixed.credit.attach(qp.clone())?;
@@ -216,12 +226,12 @@ pub(super) fn create(
             _timer: timer,
             _credit: credit,
         },
-        qp_num: qpn,
+        qp_num: qpn.get(),
     })
 }
 
-/// Who posts. What belongs to a queue pair must be of the same owner: the kernel's work requests and
-/// completions are for no process to see, nor a process's for the kernel to trust.
+/// Returns the kind of poster. All objects of a queue pair must be of the same owner: a process
+/// must not see the kernel's work requests and completions, nor may the kernel trust a process's.
 fn owner(init: &QpInit<'_, Verbs>, udata: &Udata<'_>) -> Result<Poster> {
     let is_user = udata.is_user();
     let is_same = init.send_cq.is_user() == is_user
@@ -247,8 +257,8 @@ fn check_caps(caps: &QpCaps) -> Result {
     }
 }
 
-/// The shape of a send queue's ring, and what it has room for: SGEs and inline data share a slot's
-/// space, so the smaller of them gets as much as the larger one asked for.
+/// Returns the shape of a send queue's ring, and its limits. SGEs and inline data share the space of a
+/// slot, so the smaller of them gets as much as the larger one requested.
 fn send_shape(caps: &mut QpCaps) -> Result<Ring> {
     const SGE: u32 = sge::SGE_BYTES as u32;
 
@@ -269,7 +279,7 @@ fn recv_shape(caps: &mut QpCaps) -> Result<Ring> {
     Ok(shape)
 }
 
-/// Where a queue pair takes its receives from: its own ring, or else a queue that it shares.
+/// Returns where a queue pair takes its receives from: its own ring, or else a queue that it shares.
 fn receives(ring: Option<SharedRing>, srq: Option<&Arc<Srq>>, caps: &QpCaps) -> Result<Receives> {
     match (ring, srq) {
         (None, Some(srq)) => Ok(Receives::Shared(srq.clone())),
@@ -296,7 +306,7 @@ fn respond(udata: &mut Udata<'_>, send: &SharedRing, recv: Option<&SharedRing>) 
     udata.respond(&response)
 }
 
-/// Where datagrams go without an address handle; nothing, of a connection.
+/// Returns where datagrams go without an address handle; nothing, of a connection.
 fn vectors(service: Service) -> Result<Option<KBox<Vectors>>> {
     Ok(match service {
         Service::Connection(_) => None,
@@ -306,13 +316,13 @@ fn vectors(service: Service) -> Result<Option<KBox<Vectors>>> {
     })
 }
 
-/// Room for `count` things of the protocol's, charged to the process.
+/// Returns room for `count` objects of the protocol, charged to the process.
 fn storage<T: Default>(count: u32) -> Result<Slots<T>> {
     Slots::new(count as usize, GFP_KERNEL_ACCOUNT)
 }
 
-/// Requests of a process that there is room for at first: most queue pairs of many never have more
-/// under way. They take half a KiB.
+/// Initial room for requests of a process. Of many queue pairs, most never have more outstanding. They
+/// take half a KiB.
 const FIRST_WINDOW: u32 = 3;
 const _: () = assert!(FIRST_WINDOW as usize * size_of::<Slot<Payload>>() <= 512);
 
@@ -333,7 +343,7 @@ fn widen(qp: &Qp) {
     }
 }
 
-/// What a modification needs that can fail to be had. It is all made before anything changes.
+/// Allocations for a modification. All are made before anything changes.
 struct Prepared {
     routes: Option<(Route, Route)>,
     replay: Option<Slots<Replay<Segment>>>,
@@ -346,7 +356,7 @@ impl Handle {
         if !self.qp.is_narrow() {
             return Ok(());
         }
-        // Who has posted all of it at once may not come again.
+        // A poster that filled the whole queue at once may not ring again.
         widen(&self.qp);
         requester::go_on_sending(self.qp.as_arc_borrow());
         Ok(())
@@ -409,7 +419,7 @@ impl Handle {
         tell(qp, &qp.fixed.send_cq, deferred);
         match state {
             State::Err => flush(qp),
-            // What was posted while it was drained goes out now.
+            // Send the requests that were posted while it was drained.
             State::Rts => requester::go_on_sending(qp),
             _ => {}
         }
@@ -439,6 +449,9 @@ impl Handle {
         if let Some(av) = &attr.av {
             new.ah = Some(av.resolve()?);
         }
+        if (current, next) == (State::Init, State::Rtr) {
+            new.law = qp.shared().law();
+        }
         let prepared = self.prepare(attr, &new)?;
         if let Some(notify) = attr.en_sqd_async_notify {
             qp.set_notify_drained(notify);
@@ -453,10 +466,10 @@ impl Handle {
         Ok((next, deferred))
     }
 
-    /// Who is to find out where the peer is, of a queue pair in `state`.
+    /// Returns the resolver of the peer's address for a queue pair in `state`.
     ///
-    /// From INIT on it is told of its peer next. The core cannot resolve that as long as the IPv6
-    /// stack does not have our default GID, which may be the one that is used.
+    /// From INIT on, the next modification names the peer. The core cannot resolve it while the IPv6
+    /// stack lacks our default GID, which may be the GID in use.
     fn resolver(&self, state: State) -> Resolver {
         if !matches!(self.qp.fixed.service, Service::Connection(_)) {
             return Resolver::Core;
@@ -470,7 +483,7 @@ impl Handle {
     fn prepare(&self, attr: &QpAttr<'_>, new: &Settings) -> Result<Prepared> {
         let routes = match (&attr.av, new.ah) {
             (Some(av), Some(ah)) => {
-                let route = || self.route(av, &ah, new.attributes.dest_qp);
+                let route = || self.route(av, &ah, new);
                 Some((route()?, route()?))
             }
             _ => None,
@@ -485,15 +498,24 @@ impl Handle {
         Ok(Prepared { routes, replay })
     }
 
+    /// Returns the traffic class of its packets. Those of a reliable connection may be marked.
+    fn traffic_class(&self, info: &AhInfo, law: Law) -> u8 {
+        match self.qp.fixed.service.is_answered() {
+            true => congestion::traffic_class(info.traffic_class, law),
+            false => info.traffic_class,
+        }
+    }
+
     // Rules: ENC-14
-    fn route(&self, av: &AhAttr<'_>, info: &AhInfo, dest: Qpn) -> Result<Route> {
+    fn route(&self, av: &AhAttr<'_>, info: &AhInfo, new: &Settings) -> Result<Route> {
+        let dest = new.attributes.dest_qp;
         let flow = Flow {
             local: av.sgid(),
             remote: info.dgid,
-            traffic_class: info.traffic_class,
+            traffic_class: self.traffic_class(info, new.law),
             hop_limit: info.hop_limit,
             flow_label: info.flow_label,
-            source_port: udp_sport(info.flow_label, self.qp.fixed.qpn, dest),
+            source_port: udp_sport(info.flow_label, self.qp.fixed.qpn.get(), dest.get()),
             mac: (info.dmac != [0; 6]).then_some(info.dmac),
         };
         let path = Path::new(&*av.netdev()?, flow)?.keep_own();
@@ -555,7 +577,7 @@ impl Handle {
                 // Posting before was refused, though the provider left it in the ring.
                 half.send.queue.reset();
                 qp.stream.note_idle(&qp.fixed.send_cq.poster);
-                half.service.start(&new.attributes, bundle);
+                half.service.start(&new.attributes, bundle, new.law);
             }
             (State::Sqd | State::Sqe, State::Rts) => half.service.resume(),
             _ => {}
@@ -563,7 +585,7 @@ impl Handle {
         half.service.modify(&new.attributes, bundle);
     }
 
-    /// To RESET: forgets everything.
+    /// Moves to RESET: forgets everything.
     fn reset(&self) {
         let qp = &self.qp;
         qp.set_state(State::Reset);
@@ -584,6 +606,7 @@ impl Handle {
             }
             half.is_handed_over = false;
             half.waiting.clear();
+            half.early.clear();
             qp.last_sent.note_acknowledged(true);
         }
         let mut half = qp.recv.lock();
@@ -595,10 +618,11 @@ impl Handle {
         half.arrivals = Arrivals::default();
         half.sweeps = Sweeps::default();
         half.waiting.clear();
+        half.early.clear();
         half.route = None;
     }
 
-    /// The state of a queue pair with these settings.
+    /// Returns the state of a queue pair with these settings.
     ///
     /// A half that has failed shows at once, as its completions do, and not just when the whole
     /// queue pair has followed it.
@@ -616,7 +640,7 @@ impl Handle {
         }
     }
 
-    /// What the queue pair is like.
+    /// Returns the attributes of the queue pair.
     pub(super) fn query(&self) -> QpInfo {
         let qp = &self.qp;
         let settings = *qp.settings.lock();
@@ -650,12 +674,12 @@ impl Handle {
         }
     }
 
-    /// The queue pair.
+    /// Returns the queue pair.
     pub(super) fn qp(&self) -> &Qp {
         &self.qp
     }
 
-    /// Has it get what is sent to a multicast group, for a process if there is a context.
+    /// Adds it to a multicast group, for a process if there is a context.
     ///
     /// # Errors
     ///
@@ -686,8 +710,15 @@ impl Handle {
     }
 
     /// Takes the queue pair out of service. Its timer stops when the handle is dropped.
-    pub(super) fn destroy(&self) {
+    ///
+    /// A process that polls, and does nothing else, learns from its completions that the device goes: its
+    /// rings are there longer than the device.
+    pub(super) fn destroy(&self, device: &Device) {
         let fixed = &self.qp.fixed;
+        if device.is_leaving() && fixed.owner != Poster::Kernel && self.qp.state() != State::Reset {
+            self.qp.set_state(State::Err);
+            flush(self.qp.as_arc_borrow());
+        }
         fixed.shared.qps.remove(fixed.qpn.get());
         self.reset();
         if fixed.owner == Poster::Kernel {

@@ -55,9 +55,9 @@ pub(super) fn create(
 ///
 /// # Errors
 ///
-/// `EINVAL` for a larger one than advertised, a smaller one than what is posted, or a limit above
-/// its size; `EFAULT` if the process cannot be told; `EINTR` if it is being killed; `EBUSY` if more is
-/// posted and taken all the time; `ENOMEM`. It is as it was then.
+/// `EINVAL` for a size above the advertised one or below the number of posted receives, or for a
+/// limit above the size; `EFAULT` if the process cannot be told; `EINTR` if it is being killed;
+/// `EBUSY` if receives are posted and taken all the time; `ENOMEM`. The queue is unchanged then.
 pub(super) fn modify(srq: &IbSrq<Verbs>, change: &SrqChange, udata: &mut Udata<'_>) -> Result {
     let Some(max_wr) = change.max_wr else {
         return change.limit.map_or(Ok(()), |limit| srq.set_limit(limit));
@@ -79,7 +79,7 @@ pub(super) fn post_recv(srq: &IbSrq<Verbs>, list: &mut RecvList<'_>) -> Result {
     srq.with_posts(|queue| post::receives(queue, max_sge, list))
 }
 
-/// The shape of a ring for `max_wr` receives of `max_sge` elements.
+/// Returns the shape of a ring for `max_wr` receives of `max_sge` elements.
 fn shape(max_wr: u32, max_sge: u32) -> Result<Ring> {
     if max_wr == 0 || max_wr > MAX_SRQ_WR || max_sge > MAX_SRQ_SGE {
         return Err(EINVAL);
@@ -89,8 +89,8 @@ fn shape(max_wr: u32, max_sge: u32) -> Result<Ring> {
     Ring::new(max_wr, slot).ok_or(EINVAL)
 }
 
-/// `struct rxe_create_srq_resp`: where to map the ring, and a number, which names the queue to
-/// nobody but people.
+/// Makes a `struct rxe_create_srq_resp`: the place to map the ring, and a number of the queue,
+/// which is only for people.
 fn response(mapping: Mminfo) -> [u8; Mminfo::BYTES + 8] {
     static NEXT: Atomic<u32> = Atomic::new(1);
     let number = NEXT.fetch_add(1, Relaxed) & 0x00ff_ffff;

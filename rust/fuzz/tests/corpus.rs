@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the fuzzer found, and what captures have, goes through the targets.
+//! Runs the inputs that the fuzzer found, and those of captures, through the targets.
 
 use std::fs;
 use std::path::Path;
@@ -38,7 +38,7 @@ fn endpoints() {
     run("endpoint");
 }
 
-/// An input is good or bad, whatever it is.
+/// Each small input is valid or refused.
 #[test]
 fn the_smallest_inputs() {
     for (_, target) in fuzz::TARGETS {

@@ -1,18 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Looking GIDs up where no verb has done so.
+//! Lookup of GIDs outside of verbs.
 
-use kernel::error::from_err_ptr;
-use kernel::prelude::*;
-use kernel::sync::{aref::ARef, rcu};
-
+use crate::{
+    device::{
+        Device,
+        DeviceMemory, //
+    },
+    driver::Driver,
+    net::NetDevice, //
+};
+use kernel::{
+    error::from_err_ptr,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        rcu, //
+    }, //
+};
 use rdma_bindings as bindings;
 
-use crate::device::{Device, DeviceMemory};
-use crate::driver::Driver;
-use crate::net::NetDevice;
-
-/// The GID tables of a device, whether it is registered or not any more.
+/// The GID tables of a device, which may have been unregistered.
 pub struct Gids(DeviceMemory);
 
 /// One of our GIDs.
@@ -24,17 +32,17 @@ pub struct Gid {
 }
 
 impl Gids {
-    /// Those of `device`.
+    /// Returns the GID tables of `device`.
     pub fn of<T: Driver>(device: &Device<T>) -> Self {
         Self(DeviceMemory::of(device))
     }
 
-    /// The GID at `index` of a port's table, as it is now. Any context.
+    /// Returns the GID that is now at `index` of a port's table. Any context.
     ///
     /// # Errors
     ///
     /// `ENODEV` if the device is not registered any more or the GID's netdev is gone; `EINVAL` and
-    /// others if there is no such port or index, or nothing of RoCEv2 is there.
+    /// others if there is no such port or index, or the entry is not one of RoCEv2.
     pub fn get(&self, port: u32, index: u8) -> Result<Gid> {
         let _registered = Hold::new(&self.0)?;
         // SAFETY: The device is registered for as long as there is a hold on it.
@@ -52,7 +60,7 @@ struct Hold<'a>(&'a DeviceMemory);
 impl<'a> Hold<'a> {
     fn new(device: &'a DeviceMemory) -> Result<Self> {
         if device.try_get() {
-            // INVARIANT: Just taken.
+            // INVARIANT: The hold was just taken.
             Ok(Self(device))
         } else {
             Err(ENODEV)
@@ -74,21 +82,21 @@ struct Attr(*mut bindings::ib_gid_attr);
 
 impl Attr {
     fn read(&self) -> Result<Gid> {
-        // SAFETY: By the invariants it is valid.
+        // SAFETY: By the invariants the attribute is valid.
         let attr = unsafe { &*self.0 };
-        // SAFETY: As above.
+        // SAFETY: By the invariants the attribute is valid, and the reference keeps it.
         match unsafe { bindings::rdma_gid_attr_network_type(attr) } {
             bindings::rdma_network_type_RDMA_NETWORK_IPV4
             | bindings::rdma_network_type_RDMA_NETWORK_IPV6 => {}
             _ => return Err(EINVAL),
         }
         let _rcu = rcu::read_lock();
-        // SAFETY: It is valid, and this is a read side of RCU.
+        // SAFETY: The attribute is valid, and this is a read side of RCU.
         let netdev = from_err_ptr(unsafe { bindings::rdma_read_gid_attr_ndev_rcu(attr) })?;
         Ok(Gid {
             // SAFETY: All members of the union are plain bytes.
             gid: unsafe { attr.gid.raw },
-            // SAFETY: It is valid as long as the read side lasts.
+            // SAFETY: The netdev is valid as long as the read side lasts.
             netdev: unsafe { NetDevice::from_raw(netdev) }.hold(),
         })
     }

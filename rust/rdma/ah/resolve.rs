@@ -1,25 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Asking the IP stack where a peer is.
+//! Resolution of a peer's address by the IP stack.
 
 use core::pin::Pin;
-
-use kernel::error::to_result;
-use kernel::ffi::{c_int, c_void};
-use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Release};
-use kernel::sync::Completion;
-use kernel::types::Opaque;
-
+use kernel::{
+    error::to_result,
+    ffi::{
+        c_int,
+        c_void, //
+    },
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Release, //
+        },
+        Completion, //
+    },
+    types::Opaque, //
+};
 use rdma_bindings as bindings;
 
-/// How long a neighbour has to answer, in milliseconds: as long as the core gives it.
+/// The time that a neighbour has to answer, in milliseconds. The core uses the same.
 const TIMEOUT_MS: usize = 1000;
 
 /// A question that the core works on, and its answer.
 #[pin_data]
 struct Question {
-    /// The core's until `done`.
+    /// It belongs to the core until `done`.
     #[pin]
     answer: Opaque<bindings::rdma_dev_addr>,
     status: Atomic<i32>,
@@ -27,7 +36,7 @@ struct Question {
     done: Completion,
 }
 
-/// The MAC address of the next hop between two GIDs, and the hop limit. Sleeps.
+/// Returns the MAC address of the next hop between two GIDs, and the hop limit. Sleeps.
 ///
 /// # Errors
 ///
@@ -46,15 +55,16 @@ pub(super) fn by_ip(
         GFP_KERNEL,
     )?;
     let (mut source, destination) = (socket_address(sgid), socket_address(dgid));
-    // SAFETY: Zeros are valid for all of it, and the core does not have it yet. The namespace of the
-    // GID's netdev is taken in place of this one.
+    // SAFETY: Zeros are valid for all fields, and the core does not have the structure yet. The
+    // core takes the namespace of the GID's netdev instead of `init_net`.
     unsafe {
         let answer = question.answer.get();
         (*answer).sgid_attr = sgid_attr;
         (*answer).net = &raw mut bindings::init_net;
     }
-    // SAFETY: All that the core is given stays in place until it has called back, which is waited
-    // for below; if it fails here it does not. The addresses are of the families that they say.
+    // SAFETY: All arguments stay in place until the core has called back, for which the code below
+    // waits. If the call fails, the core does not call back. The addresses are of the families that
+    // they name.
     to_result(unsafe {
         bindings::rdma_resolve_ip(
             (&raw mut source).cast(),
@@ -68,37 +78,38 @@ pub(super) fn by_ip(
                 .cast(),
         )
     })?;
-    // Our caller's object keeps the device, and that keeps the module, until this is over.
+    // The caller's object keeps the device, and the device keeps the module, until this ends.
     question.done.wait_for_completion();
     to_result(question.status.load(Acquire))?;
 
-    // SAFETY: The core is done with it.
+    // SAFETY: The core has called back, so it does not use the answer any more.
     let answer = unsafe { &*question.answer.get() };
     let mac = answer.dst_dev_addr.first_chunk().ok_or(EINVAL)?;
     // CAST: Hop limits are of 8 bits.
     Ok((*mac, answer.hoplimit as u8))
 }
 
-/// The core has an answer.
+/// Takes the answer of the core.
 ///
 /// # Safety
 ///
-/// For the core to call, once, with a [`Question`] that is not dropped before.
+/// Only the core may call it, once, with a [`Question`] that is not dropped before.
 unsafe extern "C" fn answered(
     status: c_int,
     _source: *mut bindings::sockaddr,
     _answer: *mut bindings::rdma_dev_addr,
     question: *mut c_void,
 ) {
-    // SAFETY: By the safety requirements.
+    // SAFETY: By the safety requirements the pointer is a [`Question`] that is not dropped before
+    // this call.
     let question = unsafe { &*question.cast::<Question>() };
     question.status.store(status, Release);
     question.done.complete_all();
 }
 
-/// The IP address that a GID stands for.
+/// Returns the IP address that a GID stands for.
 fn socket_address(gid: [u8; 16]) -> bindings::__kernel_sockaddr_storage {
-    // SAFETY: Zeros are valid for all of it.
+    // SAFETY: Zeros are valid for all fields.
     let mut address: bindings::__kernel_sockaddr_storage = unsafe { core::mem::zeroed() };
     let gid = bindings::ib_gid { raw: gid };
     // SAFETY: There is room for an address of either family.

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a device and its ports are and can do, as verbs report it.
-
-use kernel::prelude::*;
-use roce::num::Mtu;
-
-use rdma_bindings as bindings;
+//! The attributes of a device and of its ports, as verbs report them.
 
 use crate::compat::limit;
+use kernel::prelude::*;
+use rdma_bindings as bindings;
 
 /// Capabilities of a device: `enum ib_device_cap_flags`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -34,19 +31,19 @@ impl DeviceCaps {
     pub const MEM_MGT_EXTENSIONS: Self = Self(1 << 21);
     /// Has memory windows of type 2B, which are bound to a queue pair.
     pub const MEM_WINDOW_TYPE_2B: Self = Self(1 << 24);
-    /// Can FLUSH to where everyone sees it.
+    /// Can FLUSH to global visibility.
     pub const FLUSH_GLOBAL: Self = Self(1 << 38);
-    /// Can FLUSH to where it outlasts the machine's power.
+    /// Can FLUSH to persistence: the data outlasts the machine's power.
     pub const FLUSH_PERSISTENT: Self = Self(1 << 39);
     /// Has atomic WRITEs.
     pub const ATOMIC_WRITE: Self = Self(1 << 40);
 
-    /// Both.
+    /// Returns the union of both.
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// These, or none.
+    /// Returns these capabilities if `condition` is true, and none otherwise.
     pub const fn only_if(self, condition: bool) -> Self {
         Self(if condition { self.0 } else { 0 })
     }
@@ -98,18 +95,18 @@ static_assert!(
     DeviceCaps::ATOMIC_WRITE.0 == bindings::ib_device_cap_flags_IB_DEVICE_ATOMIC_WRITE as u64
 );
 
-/// Which atomics a device keeps atomic.
+/// The scope in which the atomics of a device are atomic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AtomicCap {
-    /// It has none.
+    /// The device has no atomics.
     #[default]
     None,
-    /// Those of the same device.
+    /// They are atomic with those of the same device.
     Device,
 }
 
-/// What may be done with memory that is paged in on demand: bits of
-/// `enum ib_odp_transport_cap_bits`.
+/// The operations that memory supports if it is paged in on demand: bits of `enum
+/// ib_odp_transport_cap_bits`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OdpTransportCaps(pub u32);
 
@@ -132,7 +129,7 @@ impl OdpTransportCaps {
     pub const ATOMIC_WRITE: Self =
         Self(bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_ATOMIC_WRITE);
 
-    /// Both.
+    /// Returns the union of both.
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -143,15 +140,15 @@ impl OdpTransportCaps {
 pub struct OdpCaps {
     /// A region may be the whole address space of its process.
     pub implicit: bool,
-    /// What reliable connections do.
+    /// Operations of reliable connections.
     pub rc: OdpTransportCaps,
-    /// What unreliable connections do.
+    /// Operations of unreliable connections.
     pub uc: OdpTransportCaps,
-    /// What datagrams do.
+    /// Operations of datagrams.
     pub ud: OdpTransportCaps,
 }
 
-/// Limits and capabilities of a device. What is 0 is not supported.
+/// Limits and capabilities of a device. A limit of 0 means that the object is not supported.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceAttr {
     /// Firmware version.
@@ -168,9 +165,9 @@ pub struct DeviceAttr {
     pub vendor_part_id: u32,
     /// The part's revision.
     pub hw_ver: u32,
-    /// What it can do.
+    /// Capabilities.
     pub caps: DeviceCaps,
-    /// Which atomics it has.
+    /// The scope of its atomics.
     pub atomic_cap: AtomicCap,
     /// Paging on demand, if it has that.
     pub odp: Option<OdpCaps>,
@@ -218,7 +215,7 @@ pub struct DeviceAttr {
     pub max_fast_reg_page_list_len: u32,
     /// Entries of a port's P_Key table.
     pub max_pkeys: u16,
-    /// How long it may take to acknowledge: 4.096 µs times two to the power of this.
+    /// The longest time until it acknowledges: 4.096 µs times two to the power of this.
     pub local_ca_ack_delay: u8,
 }
 
@@ -232,7 +229,7 @@ impl DeviceAttr {
         raw.vendor_part_id = self.vendor_part_id;
         raw.hw_ver = self.hw_ver;
         raw.device_cap_flags = self.caps.0;
-        // Links are made by users, who may delete them.
+        // Users make links, and may delete them.
         raw.kernel_cap_flags = bindings::ib_kernel_cap_flags_IBK_ALLOW_USER_UNREG.into();
         if let Some(odp) = self.odp {
             raw.kernel_cap_flags |= u64::from(bindings::ib_kernel_cap_flags_IBK_ON_DEMAND_PAGING);
@@ -296,7 +293,7 @@ pub enum PhysState {
     LinkUp,
 }
 
-/// How fast a link is, as verbs tell it: `enum ib_port_speed` and `enum ib_port_width`.
+/// The speed of a link, as verbs report it: `enum ib_port_speed` and `enum ib_port_width`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkSpeed {
     /// Signalling rate of a lane; `enum ib_port_speed`.
@@ -306,7 +303,7 @@ pub struct LinkSpeed {
 }
 
 impl LinkSpeed {
-    /// One lane of 2.5 Gb/s: what is said when nothing is known.
+    /// One lane of 2.5 Gb/s, which is reported if nothing is known.
     pub const SLOWEST: Self = Self {
         speed: bindings::ib_port_speed_IB_SPEED_SDR as u16,
         width: bindings::ib_port_width_IB_WIDTH_1X as u8,
@@ -320,11 +317,11 @@ pub struct PortAttr {
     pub state: PortState,
     /// State of the link.
     pub phys_state: PhysState,
-    /// The largest MTU that the port can have.
-    pub max_mtu: Mtu,
-    /// The largest MTU that its link carries now.
-    pub active_mtu: Mtu,
-    /// How fast the link is.
+    /// The largest MTU that the port can have; `enum ib_mtu`.
+    pub max_mtu: u32,
+    /// The largest MTU that its link carries now; `enum ib_mtu`.
+    pub active_mtu: u32,
+    /// Speed of the link.
     pub speed: LinkSpeed,
     /// The longest message, in bytes.
     pub max_msg_sz: u32,
@@ -352,8 +349,8 @@ impl PortAttr {
             PhysState::Polling => bindings::ib_port_phys_state_IB_PORT_PHYS_STATE_POLLING,
             PhysState::LinkUp => bindings::ib_port_phys_state_IB_PORT_PHYS_STATE_LINK_UP,
         } as u8;
-        raw.max_mtu = self.max_mtu.code();
-        raw.active_mtu = self.active_mtu.code();
+        raw.max_mtu = self.max_mtu;
+        raw.active_mtu = self.active_mtu;
         raw.active_speed = self.speed.speed;
         raw.active_width = self.speed.width;
         raw.max_msg_sz = self.max_msg_sz;
@@ -368,7 +365,7 @@ impl PortAttr {
     }
 }
 
-/// What of a port never changes.
+/// The attributes of a port that never change.
 #[derive(Clone, Copy, Debug)]
 pub struct PortImmutable {
     /// Entries of the GID table.

@@ -1,20 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Making devices.
-
-use core::ptr::NonNull;
-
-use kernel::error::to_result;
-use kernel::prelude::*;
-
-use rdma_bindings as bindings;
+//! Creation of devices.
 
 use super::LinkName;
-use crate::device::{Device, DeviceMemory, DeviceRef, NodeAttr};
-use crate::module::Hold;
-use crate::net::NetDevice;
-use crate::ops::{table, Operations};
-use crate::registry::Registry;
+use crate::{
+    device::{
+        Device,
+        DeviceMemory,
+        DeviceRef,
+        NodeAttr, //
+    },
+    module::Hold,
+    net::NetDevice,
+    ops::{
+        table,
+        Operations, //
+    },
+    registry::Registry, //
+};
+use core::ptr::NonNull;
+use kernel::{
+    error::to_result,
+    prelude::*, //
+};
+use rdma_bindings as bindings;
 
 /// A device that is not registered.
 ///
@@ -24,8 +33,8 @@ use crate::registry::Registry;
 pub struct NewDevice<T: Operations>(NonNull<Device<T>>);
 
 impl<T: Operations> NewDevice<T> {
-    /// A device with one port, for a link over `netdev`, in whose network namespace it will be.
-    /// May sleep.
+    /// Creates a device with one port, for a link over `netdev`, in the same network namespace. May
+    /// sleep.
     ///
     /// `data` are dropped when the device is unregistered, or with the returned value, after a call
     /// of [`Operations::dealloc`].
@@ -52,7 +61,7 @@ impl<T: Operations> NewDevice<T> {
             (*ib).node_guid = u64::from_ne_bytes(node.node_guid);
             (*ib).phys_port_cnt = 1;
             (*ib).num_comp_vectors = comp_vectors;
-            (*ib).local_dma_lkey = node.local_dma_lkey.0;
+            (*ib).local_dma_lkey = node.local_dma_lkey;
             (*ib).link_ops = registry.ops();
             (*ib).uverbs_cmd_mask |= table::COMMANDS;
             bindings::ib_set_device_ops(ib, table::ops::<T>());
@@ -68,8 +77,8 @@ impl<T: Operations> NewDevice<T> {
     ///
     /// # Errors
     ///
-    /// `EEXIST` or `ENFILE` if the name is taken, `EINVAL` if it is none, what
-    /// [`Operations::query_device`] and others return, `ENOMEM`. The device is dropped then.
+    /// `EEXIST` or `ENFILE` if the name is taken; `EINVAL` if it is not a valid name; the errors of
+    /// [`Operations::query_device`] and other operations; `ENOMEM`. The device is dropped then.
     pub fn register(self, name: LinkName<'_>) -> Result<DeviceRef<T>> {
         if name.as_bytes().contains(&b'%') {
             return Err(EINVAL);
@@ -92,7 +101,7 @@ impl<T: Operations> NewDevice<T> {
             registry.remove(ib);
             return Err(error);
         }
-        // It is the core's now.
+        // The core owns the device now.
         core::mem::forget(self);
         // SAFETY: It was made for `T`.
         Ok(unsafe { DeviceRef::from_memory(memory) })

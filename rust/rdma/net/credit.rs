@@ -1,33 +1,45 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How many frames of a sender the network still has.
+//! The number of a sender's frames that the network still has.
 
-use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::bindings::sk_buff;
-use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Full, Relaxed};
-use kernel::sync::{Arc, ArcBorrow};
-
-use rdma_bindings as bindings;
-
-use crate::compat::smp_mb;
-use crate::module::Hold;
-use crate::new_bh_spinlock;
-use crate::sync::{BhSpinLock, Marked};
+use crate::{
+    compat::smp_mb,
+    module::Hold,
+    net::skb::shared_info,
+    new_bh_spinlock,
+    sync::{
+        BhSpinLock,
+        Marked, //
+    }, //
+};
+use kernel::{
+    alloc::flags::GFP_KERNEL_ACCOUNT,
+    bindings::sk_buff,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Full,
+            Relaxed, //
+        },
+        Arc,
+        ArcBorrow, //
+    }, //
+};
 
 /// Bounds the frames of one sender that lie below it: in queues of netdevs, and in the receive
 /// path of a peer on this machine.
 ///
-/// Each [`Frame`](crate::net::Frame) that was sent counts until the network frees it, or the train with
-/// which it left. A sender asks
-/// [`is_available`](Self::is_available) first; after a "no" its [`CreditWaker`] is called once half
-/// of the frames are gone. A frame that is sent regardless goes out all the same.
+/// Each [`Frame`](crate::net::Frame) that was sent counts until the network frees it, or the train
+/// with which it left. A sender asks [`is_available`](Self::is_available) first. If that returns
+/// false, its [`CreditWaker`] is called once half of the frames are gone. A frame that is sent
+/// without credit still goes out.
 #[pin_data]
 #[repr(align(64))]
 pub struct Credit {
     limit: u32,
     in_flight: Atomic<u32>,
-    /// A sender was told that there is nothing left.
+    /// True after a sender was told that no credit is left.
     wanted: Atomic<bool>,
     #[pin]
     waker: BhSpinLock<Option<Arc<dyn CreditWaker>>>,
@@ -36,17 +48,18 @@ pub struct Credit {
     _hold: Hold,
 }
 
-/// Whom to tell that a [`Credit`] is available again.
+/// The sender that waits for a [`Credit`].
 pub trait CreditWaker: Send + Sync {
-    /// There is credit again.
+    /// Notes that there is credit again.
     ///
-    /// Process or softirq context, under locks of the network, possibly while the sender itself is
-    /// sending: must neither sleep nor take a lock that is held while a frame is sent. It queues a
-    /// work item, for example.
+    /// It is called in process or softirq context, under locks of the network, possibly while the
+    /// sender itself is sending. It must neither sleep nor take a lock that is held while a frame
+    /// is sent. For example, it queues a work item.
     fn credit_available(self: ArcBorrow<'_, Self>);
 }
 
-/// The bits of an address that are 0 for any [`Credit`]: they say how many frames an skb stands for.
+/// The bits of an address that are 0 for any [`Credit`]: they hold the number of frames that an skb
+/// stands for.
 const COUNT_BITS: usize = core::mem::align_of::<Credit>() - 1;
 const _: () = assert!(Credit::MOST as usize <= COUNT_BITS);
 
@@ -54,7 +67,7 @@ impl Credit {
     /// The most frames that one skb stands for.
     pub(super) const MOST: u32 = 63;
 
-    /// A credit for `limit` frames, at least 1. May sleep.
+    /// Creates a credit for `limit` frames, at least 1. May sleep.
     ///
     /// # Errors
     ///
@@ -73,13 +86,13 @@ impl Credit {
         )
     }
 
-    /// Frames that the network has now. Any context.
+    /// Returns the number of frames that the network has now. Any context.
     #[inline]
     pub fn in_flight(&self) -> u32 {
         self.in_flight.read_once()
     }
 
-    /// Whether one more frame should be sent. If not, the waker will be called. Any context.
+    /// Returns true if one more frame should be sent. If not, the waker will be called. Any context.
     #[inline]
     pub fn is_available(&self) -> bool {
         if self.in_flight() < self.limit {
@@ -92,7 +105,7 @@ impl Credit {
         self.in_flight() < self.limit
     }
 
-    /// Has `waker` called until the guard is dropped. Process and softirq context.
+    /// Attaches `waker` until the guard is dropped. Process and softirq context.
     ///
     /// # Errors
     ///
@@ -118,21 +131,25 @@ impl Credit {
         self.in_flight.add(frames, Relaxed);
         let this = Arc::into_raw(self.clone()).cast_mut();
         let this = this.map_addr(|address| address | frames as usize);
-        // SAFETY: By the safety requirements. The reference goes along with the skb; its destructor
-        // is called exactly once, on the skb that it was set on: clones and copies have none.
-        unsafe { bindings::skb_set_destructor(skb, Some(Self::destructor), this.cast()) };
+        // SAFETY: By the safety requirements the skb is ours alone, with neither owner nor
+        // destructor. The reference belongs to the skb from here on. Its destructor is called
+        // exactly once, on this skb, because clones and copies have none.
+        unsafe {
+            (*shared_info(skb)).__bindgen_anon_2.destructor_arg = this.cast();
+            (*skb).__bindgen_anon_3.__bindgen_anon_1.destructor = Some(Self::destructor);
+        }
     }
 
-    /// The network frees `skb`, or gives up its claim to it.
+    /// Gives the credit of `skb` back, as the network frees it or gives up its claim to it.
     ///
     /// # Safety
     ///
-    /// For the kernel to call, on an skb that was [charged](Self::charge).
+    /// Only the kernel may call it, on an skb that was [charged](Self::charge).
     unsafe extern "C" fn destructor(skb: *mut sk_buff) {
-        // SAFETY: `charge` set it along with this destructor, and who passes an skb on leaves both
+        // SAFETY: `charge` set it along with this destructor. Each owner of the skb leaves both
         // alone until the destructor was called.
-        let this = unsafe { bindings::skb_destructor_arg(skb) };
-        // CAST: `charge` put there what fits in.
+        let this = unsafe { (*shared_info(skb)).__bindgen_anon_2.destructor_arg };
+        // CAST: `charge` stored a number of at most `MOST`.
         let frames = (this.addr() & COUNT_BITS) as u32;
         let this = this.map_addr(|address| address & !COUNT_BITS);
         // SAFETY: It came from `Arc::into_raw`, and this is the only time that it is taken.

@@ -1,53 +1,89 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Receiving for a GID that the IPv6 stack knows nothing of.
+//! Reception for a GID that the IPv6 stack does not have.
 
-use core::ops::ControlFlow;
-use core::ptr::{self, NonNull};
-
-use kernel::bindings::sk_buff;
-use kernel::error::to_result;
-use kernel::ffi::{c_uint, c_void};
-use kernel::new_mutex;
-use kernel::prelude::*;
-use kernel::sync::{Arc, Mutex};
-use kernel::types::Opaque;
-
-use rdma_bindings as bindings;
-use rdma_bindings::{ETH_P_IPV6, NF_ACCEPT, NF_STOLEN, PACKET_HOST};
-
-use crate::module::Hold;
-use crate::net::neighbour::{self, Solicitation, IPPROTO_ICMPV6, MAX_SOLICITATION_BYTES};
-use crate::net::notifier::{self, Guest};
-use crate::net::path::IPPROTO_UDP;
-use crate::net::pool::Buffers;
-use crate::net::{on_link, NetDevice, NetDeviceSlot, Receiver, RxPacket, ROCE_PORT};
-use crate::sync::BhDisabled;
-
-const IPV6_BYTES: usize = 40;
-const UDP_BYTES: usize = 8;
+use crate::{
+    module::Hold,
+    net::{
+        headers::{
+            IPV6_BYTES,
+            UDP_BYTES, //
+        },
+        neighbour::{
+            self,
+            Solicitation,
+            IPPROTO_ICMPV6,
+            MAX_SOLICITATION_BYTES, //
+        },
+        notifier::{
+            self,
+            Guest, //
+        },
+        on_link,
+        path::IPPROTO_UDP,
+        pool::Buffers,
+        skb::{
+            dev_of,
+            next_of, //
+        },
+        NetDevice,
+        NetDeviceSlot,
+        Receiver,
+        RxPacket,
+        ROCE_PORT, //
+    },
+    sync::BhDisabled, //
+};
+use core::{
+    ops::ControlFlow,
+    ptr::{
+        self,
+        NonNull, //
+    }, //
+};
+use kernel::{
+    bindings::sk_buff,
+    error::to_result,
+    ffi::{
+        c_uint,
+        c_void, //
+    },
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    },
+    types::Opaque, //
+};
+use rdma_bindings::{
+    self as bindings,
+    ETH_P_IPV6,
+    NF_ACCEPT,
+    NF_STOLEN,
+    PACKET_HOST, //
+};
 
 /// Makes a netdev's default GID an address that works, whether or not the IPv6 stack has it.
 ///
-/// The RDMA core puts the link-local address that a MAC address makes at index 0 of the GID table,
-/// and whoever takes the first GID expects to be reached by it. RoCE hardware compares GIDs by
-/// itself. A driver above the IP stack depends on that, which need not have the address: it makes
-/// its link-local addresses another way (`addr_gen_mode`, as NetworkManager has it), the address is
-/// still tentative, or IPv6 is disabled on the netdev or in the whole kernel. There is no route then,
-/// nobody answers neighbour discovery, and what arrives is dropped.
+/// The RDMA core puts the link-local address of the MAC address at index 0 of the GID table, and
+/// users of the first GID expect that it works. RoCE hardware compares GIDs by itself. A driver
+/// above the IP stack depends on the IP stack, which may lack the address. The stack may make
+/// link-local addresses in another way (`addr_gen_mode`, as with NetworkManager), the address may
+/// still be tentative, or IPv6 may be disabled. Then there is no route, no answer to neighbour
+/// discovery, and received packets are dropped.
 ///
-/// While the stack does not have the address, this hands RoCEv2 datagrams for it to a [`Receiver`],
-/// as a [`Tunnel`](crate::net::Tunnel) does, and answers who asks for its MAC address. The other
-/// direction is the matter of [`Path`](crate::net::Path). While the stack does have the address,
-/// packets are left to it.
+/// While the stack lacks the address, this passes RoCEv2 datagrams for it to a [`Receiver`], like a
+/// [`Tunnel`](crate::net::Tunnel), and answers neighbour solicitations. [`Path`](crate::net::Path) sends
+/// such packets. While the stack has the address, packets are left to it.
 ///
 /// Only the netdev itself has a default GID: a VLAN above it has the addresses of the IP stack and
 /// no others.
 ///
 /// It looks at packets from netfilter's ingress hook of the netdev, after all others there, so that
-/// a firewall for that hook applies. A packet type would be given what the IPv6 stack gets as well,
-/// at the price of a clone of every other IPv6 packet, and of the stack's complaints to the sender.
-/// Packets that are not for the GID cost one call.
+/// a firewall for that hook applies. A packet type would get the packets of the IPv6 stack as well.
+/// That would cost a clone of every other IPv6 packet, and the stack would send errors to the
+/// sender. Packets that are not for the GID cost one call.
 ///
 /// It leaves when it is dropped, or before that when the netdev goes. Once dropped, the receiver is
 /// not called any more. Dropping it sleeps.
@@ -58,7 +94,8 @@ pub struct DefaultGid<R: Receiver> {
 
 /// # Invariants
 ///
-/// While the state is [`State::Serving`], `hook` is registered for the netdev and refers to this.
+/// While the state is [`State::Serving`], `hook` is registered for the netdev and refers to this
+/// object.
 #[pin_data]
 struct Inner<R: Receiver> {
     receiver: Arc<R>,
@@ -71,10 +108,36 @@ struct Inner<R: Receiver> {
     _hold: Hold,
 }
 
-// SAFETY: The hook is the kernel's to use from registration on, and ours under the lock else.
+// SAFETY: The kernel uses the hook from its registration on. Otherwise this crate uses it under the
+// lock.
 unsafe impl<R: Receiver> Send for Inner<R> {}
-// SAFETY: As above.
+// SAFETY: Shared access is to `hook` under the lock of `state`, and to fields that are `Sync`.
 unsafe impl<R: Receiver> Sync for Inner<R> {}
+
+#[cfg(CONFIG_NETFILTER_INGRESS)]
+use rdma_bindings::{
+    nf_register_net_hook as register_hook,
+    nf_unregister_net_hook as unregister_hook,
+    //, //
+};
+
+/// Replaces the kernel's function in kernels without such hooks.
+///
+/// # Safety
+///
+/// None.
+#[cfg(not(CONFIG_NETFILTER_INGRESS))]
+unsafe fn register_hook(_net: *mut bindings::net, _hook: *const bindings::nf_hook_ops) -> i32 {
+    crate::errno::EOPNOTSUPP.to_errno()
+}
+
+/// Replaces the kernel's function in kernels without such hooks.
+///
+/// # Safety
+///
+/// None.
+#[cfg(not(CONFIG_NETFILTER_INGRESS))]
+unsafe fn unregister_hook(_net: *mut bindings::net, _hook: *const bindings::nf_hook_ops) {}
 
 enum State {
     New,
@@ -91,7 +154,7 @@ impl<R: Receiver> DefaultGid<R> {
     /// # Errors
     ///
     /// `EOPNOTSUPP` when the kernel was built without `CONFIG_NETFILTER_INGRESS`; `ENODEV` when the
-    /// netdev, or this module, is on its way out; `ENOMEM`.
+    /// netdev, or this module, is being removed; `ENOMEM`.
     pub fn serve(netdev: &NetDevice, receiver: Arc<R>) -> Result<Self> {
         let hold = Hold::new()?;
         let slot = NetDeviceSlot::new(netdev)?;
@@ -106,8 +169,8 @@ impl<R: Receiver> DefaultGid<R> {
             }),
             GFP_KERNEL,
         )?;
-        // Known to the netdev before it serves, so that it leaves in time. If the rest fails, this
-        // is dropped and forgotten again.
+        // The netdev knows the guest before it serves, so that it leaves in time. If the rest
+        // fails, the drop of `this` removes the guest again.
         slot.add_guest(inner.clone())?;
         let this = Self {
             inner,
@@ -120,7 +183,7 @@ impl<R: Receiver> DefaultGid<R> {
 
 impl<R: Receiver> Drop for DefaultGid<R> {
     fn drop(&mut self) {
-        // When the netdev is gone, all have left it.
+        // When the netdev is gone, all guests have left it.
         if let Some(netdev) = self.netdev.get() {
             self.inner.leave(&netdev);
         }
@@ -148,9 +211,10 @@ impl<R: Receiver> Inner<R> {
             (*hook).hooknum = bindings::FERROCE_NF_NETDEV_INGRESS;
             (*hook).priority = i32::MAX;
         }
-        // SAFETY: The hook is filled in. It and what it refers to stay in place until `leave` has
-        // unregistered it, which happens before the netdev goes and before `self` does.
-        to_result(unsafe { bindings::nf_register_hook(bindings::dev_net(dev.as_raw()), hook) })?;
+        // SAFETY: The hook is filled in. The hook and `self`, to which it refers, stay in place
+        // until `leave` has unregistered the hook. That happens before the netdev is removed and
+        // before `self` is dropped.
+        to_result(unsafe { register_hook(bindings::dev_net(dev.as_raw()), hook) })?;
         // INVARIANT: Registered just now.
         *state = State::Serving { group: listen(dev) };
         Ok(())
@@ -158,17 +222,18 @@ impl<R: Receiver> Inner<R> {
 
     /// # Safety
     ///
-    /// For netfilter to call, as the hook that was registered by [`enter`](Self::enter).
+    /// Only netfilter may call it, as the hook that was registered by [`enter`](Self::enter).
     unsafe extern "C" fn call(
         this: *mut c_void,
         skb: *mut sk_buff,
         _state: *const bindings::nf_hook_state,
     ) -> c_uint {
-        // SAFETY: It was registered with this pointer; `leave` waits for us before it goes.
+        // SAFETY: The hook was registered with this pointer, and `leave` waits for this call before
+        // the object is freed.
         let this = unsafe { &*this.cast::<Self>() };
         // SAFETY: Packets are received with bottom halves disabled, until this has returned.
         let context = unsafe { BhDisabled::assume() };
-        // SAFETY: Netfilter passes an skb that is ours until we say otherwise.
+        // SAFETY: Netfilter passes an skb that is ours until this function returns `NF_ACCEPT`.
         match unsafe { this.look_at(skb, &context) } {
             ControlFlow::Continue(()) => NF_ACCEPT,
             ControlFlow::Break(()) => NF_STOLEN,
@@ -179,13 +244,13 @@ impl<R: Receiver> Inner<R> {
     ///
     /// # Safety
     ///
-    /// `skb` must be a packet that was received, with `data` at its network header, in the read side
-    /// that `context` proves. It is given away if this breaks.
+    /// `skb` must be a packet that was received, with `data` at its network header, in the read
+    /// side that `context` proves. It is given away if this returns `Break`.
     #[inline]
     unsafe fn look_at(&self, skb: *mut sk_buff, context: &BhDisabled) -> ControlFlow<()> {
         // SAFETY: The skb is valid. CAST: The number is of 16 bits.
         let is_ours = unsafe {
-            bindings::skb_protocol(skb) == (ETH_P_IPV6 as u16).to_be()
+            (*skb).__bindgen_anon_4.headers.as_ref().protocol == (ETH_P_IPV6 as u16).to_be()
                 && !bindings::skb_vlan_tag_present(skb)
         };
         let mut packet = [0; IPV6_BYTES + UDP_BYTES];
@@ -194,10 +259,11 @@ impl<R: Receiver> Inner<R> {
             return ControlFlow::Continue(());
         }
         // SAFETY: The netdev is valid in this read side.
-        let dev = unsafe { NetDevice::from_raw(bindings::skb_dev(skb)) };
+        let dev = unsafe { NetDevice::from_raw(*dev_of(skb)) };
         let [_, _, _, _, _, _, next, ..] = packet;
         match next {
-            // SAFETY: As for this function.
+            // SAFETY: The requirements of the callee are those of this function, which its caller
+            // meets.
             IPPROTO_UDP if is_roce(dev, &packet) => unsafe { self.take(skb, dev, context) },
             IPPROTO_ICMPV6 => {
                 // SAFETY: The skb is valid.
@@ -220,19 +286,20 @@ impl<R: Receiver> Inner<R> {
         context: &BhDisabled,
     ) -> ControlFlow<()> {
         // SAFETY: The skb is valid.
-        let is_for_host = u32::from(unsafe { bindings::skb_pkt_type(skb) }) == PACKET_HOST;
+        let is_for_host = u32::from(unsafe { (*skb).__bindgen_anon_4.headers.as_ref() }.pkt_type())
+            == PACKET_HOST;
         if !is_for_host || dev.has_default_gid() {
             return ControlFlow::Continue(());
         }
-        // SAFETY: The skb is ours. It is replaced if somebody else has it too; if that fails, it is
-        // gone.
+        // SAFETY: The skb is ours. The function replaces it if it is shared, and frees it if that
+        // fails.
         let skb = unsafe { bindings::skb_share_check(skb, bindings::GFP_ATOMIC) };
         let Some(skb) = NonNull::new(skb) else {
             return ControlFlow::Break(());
         };
         // SAFETY: The skb is ours alone, and given away.
         for skb in unsafe { Segments::of(skb) } {
-            // SAFETY: As above, with the network header at `data`.
+            // SAFETY: Each segment is an skb that is ours alone, with the network header at `data`.
             let packet = unsafe { deliverable(skb).and_then(|skb| RxPacket::new(skb, context)) };
             if let Some(packet) = packet {
                 self.receiver.receive(packet);
@@ -241,7 +308,7 @@ impl<R: Receiver> Inner<R> {
         ControlFlow::Break(())
     }
 
-    /// Answers a question for the MAC address behind the GID of `dev`, unless the stack does.
+    /// Answers a solicitation of the GID of `dev`, unless the stack does.
     ///
     /// # Safety
     ///
@@ -256,7 +323,7 @@ impl<R: Receiver> Inner<R> {
         let Some(packet) = packet.get_mut(..len) else {
             return;
         };
-        // SAFETY: As above.
+        // SAFETY: The skb is valid, and `packet` has room for all of it.
         if !unsafe { copy(skb, packet) } {
             return;
         }
@@ -265,7 +332,7 @@ impl<R: Receiver> Inner<R> {
         };
         if !dev.has_default_gid() {
             let answer = question.answer(gid, dev.address());
-            // It is asked again if this one is lost.
+            // The peer asks again if the answer is lost.
             let _ = self.send(dev, &answer, question.mac());
         }
     }
@@ -274,7 +341,8 @@ impl<R: Receiver> Inner<R> {
     fn send(&self, dev: &NetDevice, packet: &[u8], mac: [u8; 6]) -> Result {
         // CAST: The packet is short.
         let skb = self.buffers.skb(dev.headroom(), packet.len() as u32)?;
-        // SAFETY: The skb is ours, and has room for the packet. It is whole then, and given away.
+        // SAFETY: The skb is ours, and has room for the packet. It is complete then, and given
+        // away.
         unsafe {
             let data = (*skb.as_ptr()).data;
             ptr::copy_nonoverlapping(packet.as_ptr(), data, packet.len());
@@ -297,10 +365,10 @@ impl<R: Receiver> Guest for Inner<R> {
     fn leave(&self, dev: &NetDevice) {
         let mut state = self.state.lock();
         if let State::Serving { group } = core::mem::replace(&mut *state, State::Left) {
-            // SAFETY: By the type invariants it is registered for this netdev, which is still in the
-            // same namespace. Whoever is in the hook has left it after a grace period.
+            // SAFETY: By the type invariants it is registered for this netdev, which is still in
+            // the same namespace. All callers have left the hook after a grace period.
             unsafe {
-                bindings::nf_unregister_hook(bindings::dev_net(dev.as_raw()), self.hook.get());
+                unregister_hook(bindings::dev_net(dev.as_raw()), self.hook.get());
                 bindings::synchronize_net();
             }
             stop_listening(dev, group);
@@ -308,8 +376,9 @@ impl<R: Receiver> Guest for Inner<R> {
     }
 }
 
-/// Has the netdev receive what is sent to those who might have its default GID. Returns the multicast
-/// MAC address of that; none if that cannot be done, so that nobody finds us by asking for us.
+/// Makes the netdev receive solicitations of its default GID. Returns the multicast MAC address to
+/// which they are sent. Returns `None` if the netdev refuses, and then peers do not find us by
+/// solicitation.
 fn listen(dev: &NetDevice) -> Option<[u8; 6]> {
     let group = neighbour::multicast_mac(neighbour::solicited_node(dev.default_gid()?));
     // SAFETY: The netdev is valid, and has addresses of 6 bytes as it has a default GID.
@@ -320,12 +389,12 @@ fn listen(dev: &NetDevice) -> Option<[u8; 6]> {
 /// Undoes [`listen`].
 fn stop_listening(dev: &NetDevice, group: Option<[u8; 6]>) {
     if let Some(group) = group {
-        // SAFETY: As for `listen`, which has added it.
+        // SAFETY: The netdev is valid, and `listen` has added an address of 6 bytes.
         unsafe { bindings::dev_mc_del(dev.as_raw(), group.as_ptr()) };
     }
 }
 
-/// Whether a packet with these headers is RoCEv2 for the default GID of `dev`.
+/// Returns true if a packet with these headers is RoCEv2 for the default GID of `dev`.
 #[inline]
 fn is_roce(dev: &NetDevice, packet: &[u8; IPV6_BYTES + UDP_BYTES]) -> bool {
     let (header, udp) = packet.split_at(IPV6_BYTES);
@@ -336,7 +405,7 @@ fn is_roce(dev: &NetDevice, packet: &[u8; IPV6_BYTES + UDP_BYTES]) -> bool {
             .is_some_and(|gid| header.last_chunk() == Some(&gid))
 }
 
-/// Copies the first bytes of a packet, as many as `to` has. Returns whether there are as many.
+/// Copies the first bytes of a packet into `to`. Returns false if the packet is shorter than `to`.
 ///
 /// # Safety
 ///
@@ -347,15 +416,15 @@ unsafe fn copy(skb: *const sk_buff, to: &mut [u8]) -> bool {
     unsafe { bindings::skb_copy_bits(skb, 0, to.as_mut_ptr().cast(), to.len() as i32) == 0 }
 }
 
-/// Does for a packet what the IPv6 and UDP layers do before they hand it to a tunnel's socket: checks
-/// lengths and checksum, cuts off what does not belong to the datagram, and brings the UDP header to
-/// `data`, in the linear part. Frees it if something is wrong with it.
+/// Prepares a packet as the IPv6 and UDP layers do before they pass it to a tunnel's socket. Checks
+/// lengths and checksum, cuts off the bytes behind the datagram, and moves `data` to the UDP
+/// header, in the linear part. Frees the packet if it is invalid.
 ///
 /// # Safety
 ///
 /// `skb` must be ours alone and is given away: an IPv6 packet, with its network header at `data`.
 unsafe fn deliverable(skb: NonNull<sk_buff>) -> Option<*mut sk_buff> {
-    // SAFETY: As for this function.
+    // SAFETY: The requirements of the callee are those of this function, which its caller meets.
     if unsafe { uncover(skb.as_ptr()) }.is_some() {
         return Some(skb.as_ptr());
     }
@@ -372,7 +441,7 @@ unsafe fn deliverable(skb: NonNull<sk_buff>) -> Option<*mut sk_buff> {
 
 /// # Safety
 ///
-/// As for [`deliverable`], which keeps the skb.
+/// As for [`deliverable`], but the caller keeps the skb.
 unsafe fn uncover(skb: *mut sk_buff) -> Option<()> {
     // CAST: Both are small.
     const HEADERS: u32 = (IPV6_BYTES + UDP_BYTES) as u32;
@@ -386,7 +455,7 @@ unsafe fn uncover(skb: *mut sk_buff) -> Option<()> {
     let [.., u0, u1, c0, c1] = packet;
     let ip_len = u32::from(u16::from_be_bytes([l0, l1]));
     let udp_len = u32::from(u16::from_be_bytes([u0, u1]));
-    // CAST: As above.
+    // CAST: The header is short.
     let end = udp_len.wrapping_add(IPV6_BYTES as u32);
     // SAFETY: The skb is ours.
     let len = unsafe { (*skb).len };
@@ -405,7 +474,7 @@ unsafe fn uncover(skb: *mut sk_buff) -> Option<()> {
         }
         bindings::skb_pull_rcsum(skb, IPV6_BYTES as u32);
         // RoCEv2 has no checksum: its ICRC covers more.
-        let is_right = (c0, c1) == (0, 0) || bindings::udp6_checksum_validate(skb) == 0;
+        let is_right = (c0, c1) == (0, 0) || bindings::skb_checksum_validate(skb) == 0;
         is_right.then_some(())
     }
 }
@@ -414,8 +483,8 @@ unsafe fn uncover(skb: *mut sk_buff) -> Option<()> {
 ///
 /// # Invariants
 ///
-/// `next` is null or the first of a list of packets that are ours alone, with `data` at the network
-/// header, or at the MAC header if they were cut.
+/// `next` is null or the first of a list of packets that are ours alone. Their `data` is at the
+/// network header, or at the MAC header if they were cut.
 struct Segments {
     next: *mut sk_buff,
 }
@@ -429,23 +498,24 @@ impl Segments {
         let skb = skb.as_ptr();
         // SAFETY: The skb is ours.
         if !unsafe { bindings::skb_is_gso(skb) } {
-            // SAFETY: As above. INVARIANT: A list of one packet.
+            // SAFETY: The skb is ours alone, so nobody else reads its link. INVARIANT: A list of
+            // one packet.
             unsafe { *next_of(skb) = ptr::null_mut() };
             return Self { next: skb };
         }
         // SAFETY: The skb is ours alone; the bytes from the MAC header on are still in its linear
-        // part. It was put together by UDP, which is cut from the MAC header on.
+        // part. UDP put it together, and such a packet is cut from the MAC header on.
         let list = unsafe {
             let mac_header = bindings::skb_mac_header(skb);
             let before = (*skb).data.offset_from(mac_header);
-            // CAST: A header's length.
+            // CAST: The length of a header is small.
             kernel::bindings::skb_push(skb, before as u32);
             let list = bindings::__skb_gso_segment(skb, bindings::FERROCE_NETIF_F_SG, false);
             kernel::bindings::consume_skb(skb);
             list
         };
         let next = kernel::error::from_err_ptr(list).unwrap_or(ptr::null_mut());
-        // INVARIANT: What the cut has left, or nothing.
+        // INVARIANT: The segments are ours alone, with `data` at the MAC header, or there are none.
         Self { next }
     }
 }
@@ -461,21 +531,11 @@ impl Iterator for Segments {
             self.next = core::mem::replace(&mut *next_of(skb.as_ptr()), ptr::null_mut());
             let before =
                 bindings::skb_network_header(skb.as_ptr()).offset_from((*skb.as_ptr()).data);
-            // CAST: A header's length.
+            // CAST: The length of a header is small.
             kernel::bindings::skb_pull(skb.as_ptr(), before as u32);
         }
         Some(skb)
     }
-}
-
-/// Where an skb refers to the next one of its list.
-///
-/// # Safety
-///
-/// `skb` must be valid.
-unsafe fn next_of(skb: *mut sk_buff) -> *mut *mut sk_buff {
-    // SAFETY: By the safety requirements.
-    unsafe { &raw mut (*skb).__bindgen_anon_1.__bindgen_anon_1.next }
 }
 
 impl Drop for Segments {

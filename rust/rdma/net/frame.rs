@@ -2,43 +2,65 @@
 
 //! Frames that are sent.
 
-use core::ptr;
-use core::ptr::NonNull;
-
-use kernel::bindings::sk_buff;
-use kernel::prelude::*;
-use kernel::sync::{rcu, Arc};
-
+use crate::{
+    crc,
+    memory::Pages,
+    net::{
+        on_link,
+        packet::{
+            Datagram,
+            HeldPacket, //
+        },
+        path::{
+            Headers,
+            NextHop,
+            Path,
+            Pending, //
+        },
+        pool::PAGES_BYTES,
+        train::Train,
+        Credit, //
+    }, //
+};
+use core::ptr::{
+    self,
+    NonNull, //
+};
+use kernel::{
+    bindings::sk_buff,
+    prelude::*,
+    sync::{
+        rcu,
+        Arc, //
+    }, //
+};
 use rdma_bindings as bindings;
-
-use roce::icrc::{self, mask_ipv4, mask_ipv6, IPV4_HEADERS, IPV6_HEADERS};
-
-use crate::crc;
-use crate::memory::Pages;
-use crate::net::packet::{Datagram, HeldPacket};
-use crate::net::path::{Headers, NextHop, Path, Pending};
-use crate::net::pool::PAGES_BYTES;
-use crate::net::train::Train;
-use crate::net::{on_link, Credit};
+use roce::icrc::{
+    self,
+    mask_ipv4,
+    mask_ipv6,
+    IPV4_HEADERS,
+    IPV6_HEADERS, //
+};
 
 /// Bytes of a BTH.
 const BTH_BYTES: usize = 12;
 /// Bytes of the ICRC.
 const ICRC_BYTES: usize = 4;
-/// Room for the headers of tunnels that a frame passes on its way through this machine, which is more
-/// than several of them need. Where a train is taken apart behind them, the kernel puts them in front
-/// of each of its frames, and does not look whether there is room.
+/// Room for the headers of tunnels that a frame passes on this machine. Several of them need less.
+/// If the kernel splits a train behind them, it puts them in front of each frame without a check
+/// for room.
 const TUNNEL_BYTES: u32 = 512;
 /// The most payload of a frame that leaves this module, or is in one buffer.
 const LARGEST_PAYLOAD: usize = 4096;
-/// What IPv4 can carry, header included.
+/// The largest IPv4 packet, header included.
 pub(super) const MAX_IP_BYTES: usize = 0xffff;
 
-/// What became of a train.
+/// The result for a train.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Fate {
-    /// The network has it, for all one can know.
+    /// The network took it, as far as it reports.
     Taken,
     /// It was dropped on the way out: by a full queue, a firewall, or because it does not fit.
     Dropped,
@@ -46,8 +68,9 @@ pub(super) enum Fate {
 
 /// A packet on its way out.
 ///
-/// Made by [`Path::frame`]; the payload that was announced there is pushed, then it is sent, together
-/// with those after it if there are any. Dropping it before frees it, and nothing is sent.
+/// [`Path::frame`] makes it for an announced length of payload. The caller pushes the payload and
+/// sends the frame, together with those after it if there are any. If it is dropped before, it is
+/// freed and not sent.
 ///
 /// Process and softirq context; nothing here sleeps.
 ///
@@ -55,7 +78,7 @@ pub(super) enum Fate {
 ///
 /// - `skb` is ours alone. Its data is as long as `icrc_at` and an ICRC, and linear up to `linear`; behind
 ///   that it has pieces of `PAGES_BYTES`, and one of the rest.
-/// - `linear` is there and all data, or where the payload begins.
+/// - `linear` is the length of all data, or the offset of the payload.
 /// - `filled <= payload_end <= icrc_at`; all bytes before `filled` are written.
 /// - The route of `next_hop`, if it has one, is valid as long as `path` is borrowed.
 pub struct Frame<'p> {
@@ -131,14 +154,14 @@ impl<'p> Frame<'p> {
         Ok(frame)
     }
 
-    /// Where byte `offset` is, counted from the IP header.
+    /// Returns the address of byte `offset`, counted from the IP header.
     ///
     /// # Safety
     ///
     /// `offset` must be within the linear data.
     #[inline]
     unsafe fn at(&self, offset: usize) -> *mut u8 {
-        // SAFETY: By the safety requirements.
+        // SAFETY: By the safety requirements `offset` is within the linear data.
         unsafe { (*self.skb.0.as_ptr()).data.add(offset) }
     }
 
@@ -154,7 +177,7 @@ impl<'p> Frame<'p> {
         }
     }
 
-    /// Where the next bytes of the data go, and how many in a row.
+    /// Returns the address for the next bytes of the data, and the contiguous room there.
     ///
     /// # Safety
     ///
@@ -162,7 +185,8 @@ impl<'p> Frame<'p> {
     #[inline]
     unsafe fn room(&self) -> (*mut u8, usize) {
         let Some(behind) = self.filled.checked_sub(self.linear) else {
-            // SAFETY: By the safety requirements, and before the end of the linear data.
+            // SAFETY: By the safety requirements `filled` is within the data, and it is before the
+            // end of the linear part.
             let to = unsafe { self.at(self.filled) };
             return (to, self.linear.wrapping_sub(self.filled));
         };
@@ -191,7 +215,7 @@ impl<'p> Frame<'p> {
             unsafe {
                 let (to, room) = self.room();
                 let run = room.min(len.wrapping_sub(done));
-                bindings::copy_shared(to.cast(), from.add(done).cast(), run);
+                bindings::memcpy(to.cast(), from.add(done).cast(), run);
                 done = done.wrapping_add(run);
                 self.filled = self.filled.wrapping_add(run);
             }
@@ -212,12 +236,12 @@ impl<'p> Frame<'p> {
 
     /// Appends `len` bytes of `memory` from byte `at` on to the payload.
     ///
-    /// They are copied now: what their owner changes later does not matter any more.
+    /// They are copied now, so later changes have no effect.
     ///
     /// # Errors
     ///
-    /// `EINVAL` when that is more than was announced; `EFAULT` when they are not all within
-    /// `memory`; `EAGAIN` when some of it is absent.
+    /// `EINVAL` when that is more than was announced; `EFAULT` when they are not all within `memory`;
+    /// `EAGAIN` when some of it is absent.
     pub fn push_memory(&mut self, memory: &impl Pages, at: u64, len: usize) -> Result {
         self.check(len)?;
         memory.read_chunks(at, len, |chunk, chunk_len| {
@@ -228,13 +252,13 @@ impl<'p> Frame<'p> {
         })
     }
 
-    /// Sends it, at the latest when its path is [flushed](Path::flush). Who takes it is told that it
-    /// stands for `psns` packets.
+    /// Sends it, at the latest when its path is [flushed](Path::flush). The receiver is told that
+    /// it stands for `psns` packets.
     ///
     /// # Errors
     ///
-    /// `EINVAL` when it lacks payload that was announced, or stands for anything but itself and is to
-    /// leave this module; it is dropped then.
+    /// `EINVAL` when announced payload is missing, or when a frame that leaves this module does not
+    /// stand for exactly one packet. The frame is dropped then.
     pub fn send(mut self, psns: u32) -> Result {
         let is_own = self.path.keeps_own();
         let psns = u16::try_from(psns).map_err(|_| EINVAL)?;
@@ -266,20 +290,25 @@ impl<'p> Frame<'p> {
             Pending::Train(train) => train,
         };
         match train {
-            // SAFETY: A whole packet with the headers of this path, as all of them.
+            // SAFETY: The skb is a whole packet with the headers of this path, as are those of the
+            // train.
             Some(train) => unsafe { train.append(skb, size) },
             None => {
                 // SAFETY: The skb is ours alone and has neither owner nor destructor yet.
-                unsafe { bindings::skb_set_flow(skb.as_ptr(), path.hash, path.priority) };
-                // SAFETY: As above; it is linear. The path keeps the train, and its route till then.
+                unsafe {
+                    bindings::__skb_set_sw_hash(skb.as_ptr(), path.hash, true);
+                    (*skb.as_ptr()).__bindgen_anon_4.headers.as_mut().priority = path.priority;
+                }
+                // SAFETY: The skb is ours alone, linear, and a whole packet with the headers of
+                // this path. The path keeps the train, and the route as long as the train.
                 *train = Some(unsafe { Train::new(next_hop, skb, size) });
             }
         }
         Ok(())
     }
 
-    /// Writes what is still missing: the headers in front, the pad and the ICRC. `number` is that of
-    /// the frame in its train: the identification that the kernel gives it in the end.
+    /// Writes the missing parts: the headers in front, the pad and the ICRC. `number` is the position of
+    /// the frame in its train, from which the kernel computes the IPv4 identification.
     // Rules: ENC-5, ENC-12
     fn seal(&mut self, number: u16) {
         // CAST: All lengths are below 64 KiB.
@@ -295,7 +324,7 @@ impl<'p> Frame<'p> {
                 self.finish(mask_ipv4);
             }
             Headers::V6(ref ip) => {
-                // SAFETY: As above.
+                // SAFETY: The headers, with a BTH, are within the linear data.
                 let headers: &mut [u8; IPV6_HEADERS] = unsafe { &mut *self.at(0).cast() };
                 put(headers, ip, &self.path.ports, udp_len);
                 [headers[4], headers[5]] = udp_len.to_be_bytes();
@@ -304,9 +333,9 @@ impl<'p> Frame<'p> {
         }
     }
 
-    /// Computes the ICRC in one go over the packet with its headers masked, `N` bytes that are all
-    /// written, and then puts the real ones back in their place. The IPv4 checksum is left to the stack.
-    /// What never leaves this module has no ICRC.
+    /// Computes the ICRC in one call over the packet with its headers masked, and then restores the
+    /// headers. They are the first `N` bytes, which are all written. The stack computes the IPv4
+    /// checksum. A packet that stays in this module has no ICRC.
     #[inline]
     fn finish<const N: usize>(&mut self, mask: impl FnOnce(&mut [u8; N])) {
         if self.path.keeps_own() {
@@ -331,7 +360,7 @@ impl<'p> Frame<'p> {
         }
     }
 
-    /// As [`finish`](Self::finish), for who trusts what never leaves the module: zeros are the ICRC.
+    /// Does the same for a packet that stays in this module. Its ICRC is zero.
     #[inline]
     fn finish_own(&mut self) {
         const ZEROS: [u8; 3 + ICRC_BYTES] = [0; 3 + ICRC_BYTES];
@@ -363,7 +392,7 @@ fn put<const IP: usize, const ALL: usize>(
     to_checksum.fill(0);
 }
 
-/// An skb of ours alone, and those in its list. Dropping it frees it.
+/// An skb of ours alone, and the skbs in its list. Dropping it frees it.
 pub(super) struct Skb(NonNull<sk_buff>);
 
 impl Skb {
@@ -372,7 +401,7 @@ impl Skb {
         self.0.as_ptr()
     }
 
-    /// Its length, of all pieces.
+    /// Returns its length, of all pieces.
     #[inline]
     pub(super) fn len(&self) -> u32 {
         // SAFETY: The skb is ours.
@@ -409,7 +438,8 @@ impl Path {
             credit.charge(skb.as_ptr(), psns.into());
             kernel::bindings::skb_pull(skb.as_ptr(), self.headers.ip_bytes() as u32);
         }
-        // INVARIANT: The UDP header is in front now, as long as it says, and the IP header before it.
+        // INVARIANT: `data` is at the UDP header now, which `size` bytes follow. The IP header is
+        // before it.
         let datagram = Datagram {
             skb,
             payload_len: size,
@@ -423,14 +453,15 @@ impl Path {
         Ok(())
     }
 
-    /// Sends what waits. The path keeps its route meanwhile.
+    /// Sends the pending train. The path keeps its route.
     pub(super) fn send_train(&mut self, train: Train, credit: &Arc<Credit>) -> Fate {
         let (next_hop, skb) = train.couple(credit);
         match next_hop {
             // SAFETY: The skb is a complete IP packet of this family, or a train of them, and given
             // away here. The path is still borrowed.
             NextHop::Routed(dst) => unsafe { send_routed(skb, dst, self) },
-            // SAFETY: As above, and only single IPv6 packets leave like this.
+            // SAFETY: The skb is a complete IPv6 packet and given away here. Only single packets
+            // take this way.
             NextHop::OnLink(dev, mac) => unsafe { on_link::send(skb, &dev, mac) },
         }
     }
@@ -450,9 +481,9 @@ unsafe fn send_routed(
 ) -> Fate {
     let (skb, dst) = (skb.as_ptr(), dst.as_ptr());
     let _rcu = rcu::read_lock();
-    // SAFETY: The path keeps the route alive as long as it is borrowed, and RCU does for the rest of
-    // this read side; who keeps the skb for longer takes a reference. The netdev of a route is valid
-    // in a read side, and so is its namespace.
+    // SAFETY: The path keeps the route alive as long as it is borrowed, and RCU keeps it for the
+    // rest of this read side. An owner that keeps the skb for longer takes a reference. The netdev
+    // of a route is valid in a read side, and so is its namespace.
     let ret = unsafe {
         bindings::skb_dst_set_noref(skb, dst);
         let net = bindings::dst_dev_net_rcu(dst);

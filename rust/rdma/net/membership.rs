@@ -2,14 +2,18 @@
 
 //! Multicast groups that a netdev is a member of.
 
+use crate::{
+    errno::EADDRNOTAVAIL,
+    net::{
+        ipv4_of_gid,
+        NetDevice,
+        NetDeviceSlot, //
+    }, //
+};
 use kernel::prelude::*;
-
 use rdma_bindings as bindings;
 
-use crate::errno::EADDRNOTAVAIL;
-use crate::net::{ipv4_of_gid, NetDevice, NetDeviceSlot};
-
-/// Whether a GID is that of a multicast group: an IPv6 one, or an IPv4 one that is mapped.
+/// Returns true if a GID is that of a multicast group: an IPv6 one, or an IPv4 one that is mapped.
 #[inline]
 pub const fn is_multicast(gid: [u8; 16]) -> bool {
     let [first, ..] = gid;
@@ -21,13 +25,13 @@ pub const fn is_multicast(gid: [u8; 16]) -> bool {
 
 /// A netdev's membership in a multicast group.
 ///
-/// The IP stack is a member for us: it has the netdev receive what is sent to the group's MAC
-/// address, hands datagrams of the group to a [`Tunnel`](crate::net::Tunnel), to which it also
-/// returns those that are sent from here, and tells routers and switches by IGMP or MLD.
+/// The IP stack is a member for us. It makes the netdev receive frames to the group's MAC address,
+/// and tells routers and switches by IGMP or MLD. It passes datagrams of the group to a
+/// [`Tunnel`](crate::net::Tunnel), also those that are sent from here.
 ///
-/// It counts: others may be members by themselves, such as the RDMA core for users of its connection
-/// manager. It ends when it is dropped, or before that when the netdev goes. Dropping it sleeps, and
-/// takes the RTNL.
+/// The stack counts memberships, as others may be members by themselves, such as the RDMA core for
+/// users of its connection manager. It ends when it is dropped, or before that when the netdev
+/// goes. Dropping it sleeps, and takes the RTNL.
 ///
 /// # Invariants
 ///
@@ -40,7 +44,7 @@ pub struct Membership {
 impl Membership {
     /// Joins `group` on `netdev`. Sleeps, and takes the RTNL.
     ///
-    /// When memory is short the stack may join no IPv4 group and not say so.
+    /// If memory is short, the stack may fail to join an IPv4 group without an error.
     ///
     /// # Errors
     ///
@@ -65,7 +69,7 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        // What the stack knows of a netdev goes with it.
+        // The stack forgets the groups of a netdev with the netdev.
         let Some(netdev) = self.netdev.get() else {
             return;
         };
@@ -81,7 +85,7 @@ struct Rtnl;
 
 impl Rtnl {
     fn lock() -> Self {
-        // SAFETY: Process context; whoever takes it here does not have it.
+        // SAFETY: This is process context, and the callers, all in this file, do not hold the RTNL.
         unsafe { bindings::rtnl_lock() };
         Self
     }
@@ -96,7 +100,7 @@ impl Drop for Rtnl {
 
 fn join_v4(netdev: &NetDevice, address: [u8; 4]) -> Result {
     let _rtnl = Rtnl::lock();
-    // SAFETY: The netdev is valid, and the RTNL is held, as long as which what is found is.
+    // SAFETY: The netdev is valid. The RTNL is held, which keeps `in_dev` valid.
     unsafe {
         let in_dev = bindings::__in_dev_get_rtnl(netdev.as_raw());
         if in_dev.is_null() {
@@ -109,7 +113,8 @@ fn join_v4(netdev: &NetDevice, address: [u8; 4]) -> Result {
 
 fn leave_v4(netdev: &NetDevice, address: [u8; 4]) {
     let _rtnl = Rtnl::lock();
-    // SAFETY: As for `join_v4`, by which we are a member.
+    // SAFETY: The netdev is valid, and the RTNL keeps `in_dev` valid. `join_v4` made us a member,
+    // which is undone once.
     unsafe {
         let in_dev = bindings::__in_dev_get_rtnl(netdev.as_raw());
         if !in_dev.is_null() {
@@ -125,7 +130,7 @@ fn join_v6(netdev: &NetDevice, group: [u8; 16]) -> Result {
     match unsafe { bindings::ipv6_dev_mc_inc(netdev.as_raw(), &in6_addr(group)) } {
         0 => Ok(()),
         errno => match Error::from_errno(errno) {
-            // What the stack says when it knows nothing of the netdev.
+            // The stack returns this if it does not know the netdev.
             error if error == EINVAL => Err(EADDRNOTAVAIL),
             error => Err(error),
         },

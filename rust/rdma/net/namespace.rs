@@ -2,36 +2,52 @@
 
 //! Network namespaces, and data that goes with each.
 
-use core::cell::UnsafeCell;
-use core::marker::PhantomData;
-use core::ops::Deref;
-use core::pin::Pin;
-use core::ptr;
-use core::ptr::NonNull;
-
-use kernel::error::to_result;
-use kernel::new_mutex;
-use kernel::prelude::*;
-use kernel::sync::aref::{ARef, AlwaysRefCounted};
-use kernel::sync::atomic::{Atomic, Full, Release};
-use kernel::sync::{Arc, Mutex};
-use kernel::types::Opaque;
-
+use crate::{
+    module::Hold,
+    net::tunnel::Close, //
+};
+use core::{
+    cell::UnsafeCell,
+    marker::PhantomData,
+    ops::Deref,
+    pin::Pin,
+    ptr::{
+        self,
+        NonNull, //
+    }, //
+};
+use kernel::{
+    error::to_result,
+    new_mutex,
+    prelude::*,
+    sync::{
+        aref::{
+            ARef,
+            AlwaysRefCounted, //
+        },
+        atomic::{
+            Atomic,
+            Full,
+            Release, //
+        },
+        Arc,
+        Mutex, //
+    },
+    types::Opaque, //
+};
 use rdma_bindings as bindings;
-
-use crate::module::Hold;
-use crate::net::tunnel::Close;
 
 /// A network namespace, `struct net`.
 ///
-/// A reference ([`ARef`]) keeps it from being removed, so it must be short-lived: what goes with a
-/// namespace for longer is [`PerNet`] data.
+/// A reference ([`ARef`]) keeps it from being removed, so it must be short-lived. Data that lasts
+/// as long as a namespace is [`PerNet`] data.
 #[repr(transparent)]
 pub struct Net(Opaque<bindings::net>);
 
 // SAFETY: A namespace may be used and released from any thread.
 unsafe impl Send for Net {}
-// SAFETY: As above.
+// SAFETY: Shared access passes the namespace to functions that any number of threads may call at a
+// time.
 unsafe impl Sync for Net {}
 
 // SAFETY: `get_net` and `put_net` count the users of a namespace, which every namespace has.
@@ -41,8 +57,11 @@ unsafe impl AlwaysRefCounted for Net {
         unsafe { bindings::get_net(self.as_raw()) };
     }
 
+    /// # Safety
+    ///
+    /// The caller must own a reference, which it gives up.
     unsafe fn dec_ref(obj: NonNull<Self>) {
-        // SAFETY: The caller gives up a count.
+        // SAFETY: The caller gives up a reference.
         unsafe { bindings::put_net(obj.cast().as_ptr()) };
     }
 }
@@ -54,9 +73,9 @@ impl Net {
     ///
     /// `net` must be a namespace that is not freed meanwhile.
     pub(crate) unsafe fn try_hold(net: NonNull<bindings::net>) -> Option<ARef<Self>> {
-        // SAFETY: It is not freed.
+        // SAFETY: By the safety requirements the namespace is not freed meanwhile.
         let net = NonNull::new(unsafe { bindings::maybe_get_net(net.as_ptr()) })?;
-        // SAFETY: The count was raised just now and goes to the result.
+        // SAFETY: The reference was taken just now, and belongs to the result.
         Some(unsafe { ARef::from_raw(net.cast()) })
     }
 
@@ -65,11 +84,11 @@ impl Net {
     }
 }
 
-/// Data that each network namespace has one of.
+/// Data of which each network namespace has one.
 ///
-/// It is made when the type is [registered](PerNetRegistration) or the namespace is made, and
-/// dropped when the namespace is removed or the registration ends, after all [`Tunnel`]s that were
-/// opened there were closed.
+/// It is made when the type is [registered](PerNetRegistration) or the namespace is made. It is
+/// dropped when the namespace is removed or the registration ends, after all its [`Tunnel`]s were
+/// closed.
 ///
 /// [`Tunnel`]: crate::net::Tunnel
 pub trait PerNet: Sized + Send + Sync + 'static {
@@ -80,14 +99,15 @@ pub trait PerNet: Sized + Send + Sync + 'static {
     /// An error keeps the namespace, or the registration, from being made.
     fn init() -> impl PinInit<Self, Error>;
 
-    /// The namespace is being removed, or the registration ends. The last call before drop.
+    /// Notes that the namespace is being removed, or that the registration ends. It is the last
+    /// call before drop.
     ///
     /// May sleep. Called with the kernel's lock of namespace registration held. The sockets of all
     /// tunnels of this namespace are closed, and no packet comes from there any more.
     fn exit(&self) {}
 }
 
-/// What stands in the slot of a namespace.
+/// The content of a namespace's slot.
 #[pin_data]
 struct Slot<T: PerNet> {
     #[pin]
@@ -112,7 +132,7 @@ impl Tunnels {
         )
     }
 
-    /// Has `tunnel` closed when the namespace goes. May sleep.
+    /// Adds `tunnel`, which is closed when the namespace is removed. May sleep.
     pub(crate) fn add(&self, tunnel: Arc<dyn Close>) -> Result {
         self.open.lock().push(tunnel, GFP_KERNEL)?;
         Ok(())
@@ -139,7 +159,7 @@ impl Tunnels {
     }
 }
 
-/// Where the kernel keeps the slots: the number that it gave to the registration.
+/// The number under which the kernel keeps the slots. The kernel gave it to the registration.
 struct SlotId(UnsafeCell<u32>);
 
 // SAFETY: The kernel writes it while there is no other user: before the first namespace is
@@ -149,7 +169,7 @@ unsafe impl Sync for SlotId {}
 static SLOT_ID: SlotId = SlotId(UnsafeCell::new(0));
 static REGISTERED: Atomic<bool> = Atomic::new(false);
 
-/// Gives every network namespace its `T`. Drop takes them all away.
+/// Gives every network namespace its `T`. Dropping it drops them all.
 ///
 /// # Invariants
 ///
@@ -167,11 +187,11 @@ unsafe impl<T: PerNet> Send for PerNetRegistration<T> {}
 unsafe impl<T: PerNet> Sync for PerNetRegistration<T> {}
 
 impl<T: PerNet> PerNetRegistration<T> {
-    /// Makes a `T` for every namespace there is, and from now on for each new one. Sleeps.
+    /// Makes a `T` for every existing namespace, and from now on for each new one. Sleeps.
     ///
     /// # Errors
     ///
-    /// `EBUSY` when the module has one already; what [`PerNet::init`] returns; `ENOMEM`; `ENODEV`
+    /// `EBUSY` when the module has one already; the error of [`PerNet::init`]; `ENOMEM`; `ENODEV`
     /// when the module is being unloaded.
     pub fn new() -> Result<Self> {
         let hold = Hold::new()?;
@@ -202,7 +222,7 @@ impl<T: PerNet> PerNetRegistration<T> {
         })
     }
 
-    /// Where the slot of a namespace is.
+    /// Returns the address of a namespace's slot.
     ///
     /// # Safety
     ///
@@ -214,11 +234,11 @@ impl<T: PerNet> PerNetRegistration<T> {
         unsafe { bindings::net_generic(net, *SLOT_ID.0.get()) }.cast()
     }
 
-    /// A namespace is there.
+    /// Makes the data of a new namespace.
     ///
     /// # Safety
     ///
-    /// For the kernel to call, once for each namespace.
+    /// Only the kernel may call it, once for each namespace.
     unsafe extern "C" fn init(net: *mut bindings::net) -> kernel::ffi::c_int {
         let slot = KBox::try_pin_init(
             try_pin_init!(Slot {
@@ -239,11 +259,11 @@ impl<T: PerNet> PerNetRegistration<T> {
         }
     }
 
-    /// A namespace is going.
+    /// Ends the use of a namespace that is being removed.
     ///
     /// # Safety
     ///
-    /// For the kernel to call, once after `init`, when the namespace has no users any more.
+    /// Only the kernel may call it, once after `init`, when the namespace has no users any more.
     unsafe extern "C" fn pre_exit(net: *mut bindings::net) {
         // SAFETY: This is a callback. `init` succeeded for this namespace, so there is a slot.
         let slot = unsafe { &**Self::slot(net) };
@@ -251,22 +271,23 @@ impl<T: PerNet> PerNetRegistration<T> {
         slot.data.exit();
     }
 
-    /// A namespace is gone.
+    /// Drops the data of a namespace that was removed.
     ///
     /// # Safety
     ///
-    /// For the kernel to call, once after `pre_exit` and a grace period of RCU.
+    /// Only the kernel may call it, once after `pre_exit` and a grace period of RCU.
     unsafe extern "C" fn exit(net: *mut bindings::net) {
         // SAFETY: This is a callback, the last one.
         let place = unsafe { Self::slot(net) };
         // SAFETY: It came from `KBox::into_raw` in `init`. The namespace has no user any more, or
         // the registration is being dropped: nobody refers to the slot.
         drop(unsafe { KBox::from_raw(*place) });
-        // SAFETY: As above.
+        // SAFETY: The slot of a namespace is valid until its last callback returns, which is this
+        // one.
         unsafe { *place = ptr::null_mut() };
     }
 
-    /// The data of `net`; `None` while it is being made. Any context.
+    /// Returns the data of `net`, or `None` while it is being made. Any context.
     pub fn get<'a>(&'a self, net: &'a Net) -> Option<PerNetRef<'a, T>> {
         // SAFETY: The registration exists, and so does the namespace. The slot is written before
         // the namespace can be found by others, or the registration used.
@@ -290,7 +311,7 @@ pub struct PerNetRef<'a, T: PerNet> {
 }
 
 impl<'a, T: PerNet> PerNetRef<'a, T> {
-    /// The namespace.
+    /// Returns the namespace.
     pub fn net(&self) -> &'a Net {
         self.net
     }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Neighbour discovery (RFC 4861), as far as it takes to be found by an address that the IPv6 stack
+//! The part of neighbour discovery (RFC 4861) by which peers find an address that the IPv6 stack
 //! does not have.
 
-/// Bytes of an IPv6 header.
-const IPV6_BYTES: usize = 40;
+use crate::net::headers::IPV6_BYTES;
+
 /// Bytes of a solicitation, or an advertisement, without options.
 const MESSAGE_BYTES: usize = 24;
 /// Bytes of an advertisement with its one option, the IPv6 header included.
 pub(super) const ADVERTISEMENT_BYTES: usize = IPV6_BYTES + MESSAGE_BYTES + 8;
 
-/// The longest solicitation that is looked at, IPv6 header included. Those of today have two
-/// options, of 8 bytes each.
+/// The longest solicitation that is handled, IPv6 header included. Those of today have two options,
+/// of 8 bytes each.
 pub(super) const MAX_SOLICITATION_BYTES: usize = IPV6_BYTES + MESSAGE_BYTES + 64;
 
 /// ICMPv6, in an IPv6 header.
@@ -20,33 +20,33 @@ const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 const SOURCE_LINK_LAYER_ADDRESS: u8 = 1;
 const TARGET_LINK_LAYER_ADDRESS: u8 = 2;
-/// What shows that a message was not forwarded.
+/// The hop limit of a message that was not forwarded.
 const HOP_LIMIT: u8 = 255;
 
-/// The multicast group in which the owner of `address` is asked for.
+/// Returns the multicast group to which solicitations of `address` are sent.
 pub(super) fn solicited_node(address: [u8; 16]) -> [u8; 16] {
     let [.., a, b, c] = address;
     [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c]
 }
 
-/// The MAC address that packets to a multicast group have.
+/// Returns the MAC address that packets to a multicast group have.
 pub(super) fn multicast_mac(group: [u8; 16]) -> [u8; 6] {
     let [.., a, b, c, d] = group;
     [0x33, 0x33, a, b, c, d]
 }
 
-/// Somebody asks for the MAC address behind an IPv6 address.
+/// A request for the MAC address behind an IPv6 address.
 pub(super) struct Solicitation {
     source: [u8; 16],
     mac: [u8; 6],
 }
 
 impl Solicitation {
-    /// Takes a whole IPv6 packet. None if it is not a valid solicitation of `target`.
+    /// Parses a whole IPv6 packet. Returns `None` if it is not a valid solicitation of `target`.
     ///
-    /// None as well if it does not tell the asker's MAC address, and if it comes from no address:
-    /// then the asker only wants to know whether it may have `target` itself. That is for whoever
-    /// really has it to answer.
+    /// Also returns `None` if it lacks the sender's MAC address, or comes from no address. In the
+    /// latter case the sender checks whether it may use `target` itself, which only the owner of
+    /// the address may answer.
     pub(super) fn parse(packet: &[u8], target: [u8; 16]) -> Option<Self> {
         let (header, message) = packet.split_first_chunk::<IPV6_BYTES>()?;
         let [_, _, _, _, l0, l1, next, hop_limit, addresses @ ..] = header;
@@ -68,7 +68,7 @@ impl Solicitation {
         if *asked != target {
             return None;
         }
-        // Not that of a group: an answer is for one.
+        // A group's address is refused, because an answer goes to one host.
         let mac = source_mac(options).filter(|[first, ..]| first & 1 == 0)?;
         Some(Self {
             source: *source,
@@ -76,14 +76,14 @@ impl Solicitation {
         })
     }
 
-    /// The asker's MAC address.
+    /// Returns the asker's MAC address.
     pub(super) fn mac(&self) -> [u8; 6] {
         self.mac
     }
 
-    /// The answer, an IPv6 packet: `target` is at `mac`.
+    /// Returns the answer, an IPv6 packet: `target` is at `mac`.
     pub(super) fn answer(&self, target: [u8; 16], mac: [u8; 6]) -> [u8; ADVERTISEMENT_BYTES] {
-        /// Asked for, and to replace what is known.
+        /// The flags "solicited" and "override".
         const FLAGS: u8 = 0x60;
 
         let mut message = [0; ADVERTISEMENT_BYTES - IPV6_BYTES];
@@ -111,11 +111,12 @@ impl Solicitation {
     }
 }
 
-/// The MAC address in the options of a solicitation.
+/// Returns the MAC address in the options of a solicitation.
 fn source_mac(options: &[u8]) -> Option<[u8; 6]> {
     let mut options = options;
     loop {
-        // An option says how many units of 8 bytes it has; none would never end.
+        // An option gives its length in units of 8 bytes. A length of 0 ends the loop, which would
+        // not end by itself.
         let units = usize::from(*options.get(1)?);
         let (option, rest) = options.split_at_checked(units.wrapping_mul(8))?;
         match *option {
@@ -133,7 +134,7 @@ fn fill<'a>(to: &mut [u8], parts: impl IntoIterator<Item = &'a [u8]>) {
     }
 }
 
-/// The ICMPv6 checksum of `message`; 0 if it holds the right one already.
+/// Returns the ICMPv6 checksum of `message`; 0 if it holds the right one already.
 fn checksum(source: &[u8; 16], destination: &[u8; 16], message: &[u8]) -> u16 {
     // CAST: A message is below 64 KiB.
     let len = (message.len() as u32).to_be_bytes();
@@ -152,6 +153,6 @@ fn checksum(source: &[u8; 16], destination: &[u8; 16], message: &[u8]) -> u16 {
         });
     // At most 64 KiB of words were added up: twice is enough to fold the carries.
     let folded = (sum & 0xffff).wrapping_add(sum >> 16);
-    // CAST: What is left above 16 bits is added.
+    // CAST: The carry above 16 bits is added.
     !((folded & 0xffff).wrapping_add(folded >> 16) as u16)
 }

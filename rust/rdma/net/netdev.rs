@@ -2,21 +2,31 @@
 
 //! Network devices.
 
+use crate::net::{
+    link_local_gid,
+    Net, //
+};
 use core::ptr::NonNull;
-
-use kernel::fmt::{self, Write as _};
-use kernel::sync::aref::{ARef, AlwaysRefCounted};
-use kernel::sync::rcu;
-use kernel::types::Opaque;
-
+use kernel::{
+    fmt::{
+        self,
+        Write as _, //
+    },
+    sync::{
+        aref::{
+            ARef,
+            AlwaysRefCounted, //
+        },
+        rcu, //
+    },
+    types::Opaque, //
+};
 use rdma_bindings as bindings;
-
-use crate::net::{link_local_gid, Net};
 
 /// A network device, `struct net_device`.
 ///
-/// A reference ([`ARef`]) to one delays its removal: the kernel waits, with complaints, until all
-/// are dropped. What lives long keeps a [`NetDeviceSlot`](crate::net::NetDeviceSlot) instead.
+/// A reference ([`ARef`]) to one delays its removal: the kernel waits, with warnings, until all are
+/// dropped. A long-lived owner keeps a [`NetDeviceSlot`](crate::net::NetDeviceSlot) instead.
 ///
 /// Attributes are snapshots and may change right after; those that are several bytes wide may be
 /// torn when they are changed meanwhile. Any context.
@@ -25,7 +35,7 @@ pub struct NetDevice(Opaque<bindings::net_device>);
 
 // SAFETY: A netdev may be used and released from any thread.
 unsafe impl Send for NetDevice {}
-// SAFETY: What is read here may be read from any thread at any time.
+// SAFETY: Shared access reads fields that any thread may read at any time.
 unsafe impl Sync for NetDevice {}
 
 // SAFETY: `dev_hold` and `dev_put` count references to the netdev, which every netdev has.
@@ -35,8 +45,11 @@ unsafe impl AlwaysRefCounted for NetDevice {
         unsafe { bindings::dev_hold(self.as_raw()) };
     }
 
+    /// # Safety
+    ///
+    /// The caller must own a reference, which it gives up.
     unsafe fn dec_ref(obj: NonNull<Self>) {
-        // SAFETY: The caller gives up a count, and with it the netdev.
+        // SAFETY: The caller gives up a reference, and does not use the netdev afterwards.
         unsafe { bindings::dev_put(obj.cast().as_ptr()) };
     }
 }
@@ -53,7 +66,8 @@ impl NetDevice {
     ///
     /// `dev` must be valid for `'a`.
     pub(crate) unsafe fn from_raw<'a>(dev: *mut bindings::net_device) -> &'a Self {
-        // SAFETY: `NetDevice` is transparent; the rest is up to the caller.
+        // SAFETY: `NetDevice` is transparent, and by the safety requirements `dev` is valid for
+        // `'a`.
         unsafe { &*dev.cast() }
     }
 
@@ -61,37 +75,37 @@ impl NetDevice {
         self.0.get()
     }
 
-    /// A reference of one's own.
+    /// Returns an owned reference.
     pub fn hold(&self) -> ARef<Self> {
         self.into()
     }
 
-    /// Whether both are the same device.
+    /// Returns true if both are the same device.
     #[inline]
     pub fn is(&self, other: &Self) -> bool {
         core::ptr::eq(self, other)
     }
 
-    /// Its number, unique within its namespace; at least 1.
+    /// Returns its number, unique within its namespace; at least 1.
     #[inline]
     pub fn ifindex(&self) -> u32 {
         // SAFETY: The netdev is valid.
         unsafe { bindings::netdev_ifindex(self.as_raw()) }.unsigned_abs()
     }
 
-    /// Largest network-layer packet in bytes.
+    /// Returns the length of the largest network-layer packet, in bytes.
     pub fn mtu(&self) -> u32 {
         // SAFETY: The netdev is valid.
         unsafe { bindings::netdev_mtu(self.as_raw()) }
     }
 
-    /// Hardware type, one of `ARPHRD_*`.
+    /// Returns its hardware type, one of `ARPHRD_*`.
     pub fn hardware_type(&self) -> u16 {
         // SAFETY: The netdev is valid.
         unsafe { bindings::netdev_type(self.as_raw()) }
     }
 
-    /// Hardware address; zeros if it has none, or one that is not 6 bytes long.
+    /// Returns its hardware address, or zeros if it has none, or one that is not 6 bytes long.
     pub fn address(&self) -> [u8; 6] {
         let mut address = [0; 6];
         // SAFETY: The netdev is valid.
@@ -102,8 +116,8 @@ impl NetDevice {
         address
     }
 
-    /// Its default GID, which the core puts at index 0 of the table: the link-local IPv6 address
-    /// that its hardware address makes. None if that is not 6 bytes long.
+    /// Returns its default GID, which the core puts at index 0 of the table: the link-local IPv6
+    /// address that its hardware address makes. Returns `None` if that is not 6 bytes long.
     pub fn default_gid(&self) -> Option<[u8; 16]> {
         let mut identifier = [0; 8];
         // SAFETY: The netdev is valid, and `identifier` has room for 8 bytes.
@@ -111,16 +125,16 @@ impl NetDevice {
         (ret == 0).then(|| link_local_gid(identifier))
     }
 
-    /// Whether the IPv6 stack has this address here and uses it: not while it is still finding out
-    /// whether somebody else has it too.
+    /// Returns true if the IPv6 stack has this address here and uses it. The stack does not use an
+    /// address that it still checks for duplicates.
     #[cfg(CONFIG_IPV6)]
     pub fn has_ipv6(&self, address: [u8; 16]) -> bool {
         // SAFETY: Zeros are valid for all of it.
         let mut addr: bindings::in6_addr = unsafe { core::mem::zeroed() };
         addr.in6_u.u6_addr8 = address;
         let _rcu = rcu::read_lock();
-        // SAFETY: The netdev is valid, and in this read side its namespace is. That has addresses
-        // only if IPv6 was not left out when the kernel was booted.
+        // SAFETY: The netdev is valid, and in this read side its namespace is. The namespace has
+        // addresses only if IPv6 was not disabled at boot.
         unsafe {
             let net = bindings::dev_net_rcu(self.as_raw());
             bindings::ipv6_mod_enabled()
@@ -128,18 +142,19 @@ impl NetDevice {
         }
     }
 
-    /// Without IPv6 there is no address.
+    /// Returns false, as there is no address without IPv6.
     #[cfg(not(CONFIG_IPV6))]
     pub fn has_ipv6(&self, _address: [u8; 16]) -> bool {
         false
     }
 
-    /// Whether the IPv6 stack has the [default GID](Self::default_gid) and uses it.
+    /// Returns true if the IPv6 stack has the [default GID](Self::default_gid) and uses it.
     pub fn has_default_gid(&self) -> bool {
         self.default_gid().is_some_and(|gid| self.has_ipv6(gid))
     }
 
-    /// A number that changes whenever the answer of [`has_ipv6`](Self::has_ipv6) may.
+    /// Returns a number that changes whenever the result of [`has_ipv6`](Self::has_ipv6) may
+    /// change.
     #[cfg(CONFIG_IPV6)]
     pub(super) fn ipv6_generation(&self) -> i32 {
         let _rcu = rcu::read_lock();
@@ -147,59 +162,59 @@ impl NetDevice {
         unsafe { bindings::ipv6_dev_addr_genid(bindings::dev_net_rcu(self.as_raw())) }
     }
 
-    /// Never any other.
+    /// Returns a constant, as there is no address without IPv6.
     #[cfg(not(CONFIG_IPV6))]
     pub(super) fn ipv6_generation(&self) -> i32 {
         0
     }
 
-    /// Room that a packet needs in front for this netdev's header.
+    /// Returns the room that a packet needs in front for this netdev's header.
     pub(super) fn headroom(&self) -> u32 {
         // SAFETY: The netdev is valid.
-        unsafe { bindings::netdev_headroom(self.as_raw()) }
+        unsafe { bindings::LL_RESERVED_SPACE(self.as_raw()) }
     }
 
-    /// Name.
+    /// Returns its name.
     pub fn name(&self) -> Name {
         let mut name = [0; Name::BYTES];
         // SAFETY: The netdev is valid, and `name` has room for a name.
         unsafe { bindings::netdev_copy_name(self.as_raw(), name.as_mut_ptr()) };
-        // INVARIANT: Whatever was read meanwhile.
+        // INVARIANT: The last byte is 0, even if the name changed during the copy.
         name[Name::BYTES - 1] = 0;
         Name(name)
     }
 
-    /// Whether it is set up.
+    /// Returns true if it is set up.
     pub fn is_up(&self) -> bool {
         // SAFETY: The netdev is valid.
         unsafe { bindings::netif_running(self.as_raw()) }
     }
 
-    /// Whether its link is there.
+    /// Returns true if its link is there.
     pub fn has_carrier(&self) -> bool {
         // SAFETY: The netdev is valid.
         unsafe { bindings::netif_carrier_ok(self.as_raw()) }
     }
 
-    /// Whether it is the loopback device of its namespace.
+    /// Returns true if it is the loopback device of its namespace.
     pub fn is_loopback(&self) -> bool {
         self.hardware_type() == Self::LOOPBACK
     }
 
-    /// Whether it is registered: known by name to its namespace, and not on its way out.
+    /// Returns true if it is registered: known by name to its namespace, and not being removed.
     pub fn is_registered(&self) -> bool {
         // SAFETY: The netdev is valid.
         unsafe { bindings::netdev_is_registered(self.as_raw()) }
     }
 
-    /// Returns true if it exists in software alone, and stands on no other: it has no queues, and hands each
-    /// frame to whoever receives it here.
+    /// Returns true if it is a pure software device without a lower device. It has no queues, and passes
+    /// each frame to a receiver on this machine.
     pub fn is_local(&self) -> bool {
         // SAFETY: The netdev is valid.
         unsafe { bindings::netdev_is_local(self.as_raw()) }
     }
 
-    /// The number of its VLAN, if it is one.
+    /// Returns the number of its VLAN, if it is one.
     pub fn vlan_id(&self) -> Option<u16> {
         // SAFETY: The netdev is valid.
         if !unsafe { bindings::is_vlan_dev(self.as_raw()) } {
@@ -209,8 +224,8 @@ impl NetDevice {
         Some(unsafe { bindings::vlan_dev_vlan_id(self.as_raw()) })
     }
 
-    /// The device that carries this one's frames with a VLAN tag, if it is a VLAN; the lowest one,
-    /// if they are stacked.
+    /// Returns the device that carries this one's frames with a VLAN tag, if it is a VLAN; the
+    /// lowest one, if they are stacked.
     pub fn vlan_lower(&self) -> Option<&Self> {
         // SAFETY: The netdev is valid.
         if !unsafe { bindings::is_vlan_dev(self.as_raw()) } {
@@ -220,7 +235,7 @@ impl NetDevice {
         Some(unsafe { Self::from_raw(bindings::vlan_dev_real_dev(self.as_raw())) })
     }
 
-    /// Its namespace, unless that is being removed.
+    /// Returns its namespace, unless that is being removed.
     pub fn net(&self) -> Option<ARef<Net>> {
         let _rcu = rcu::read_lock();
         // SAFETY: The netdev is valid.
@@ -242,7 +257,7 @@ pub struct Name([u8; Self::BYTES]);
 impl Name {
     const BYTES: usize = 16;
 
-    /// Up to the end of the name.
+    /// Returns the bytes of the name, without the zeros behind it.
     pub fn as_bytes(&self) -> &[u8] {
         self.0.split(|byte| *byte == 0).next().unwrap_or(&[])
     }

@@ -1,26 +1,38 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What happens to netdevs, and references that give way to it.
+//! Events of netdevs, and references that do not delay their removal.
 
-use core::marker::PhantomPinned;
-use core::pin::Pin;
-
-use kernel::error::to_result;
-use kernel::new_mutex;
-use kernel::prelude::*;
-use kernel::sync::aref::ARef;
-use kernel::sync::{Arc, Mutex};
-use kernel::types::Opaque;
-
+use crate::{
+    module::Hold,
+    net::{
+        pool::Buffers,
+        NetDevice, //
+    },
+    new_bh_spinlock,
+    sync::{
+        BhSpinLock,
+        Global,
+        GlobalGuard, //
+    }, //
+};
+use core::{
+    marker::PhantomPinned,
+    pin::Pin, //
+};
+use kernel::{
+    error::to_result,
+    new_mutex,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        Arc,
+        Mutex, //
+    },
+    types::Opaque, //
+};
 use rdma_bindings as bindings;
 
-use crate::module::Hold;
-use crate::net::pool::Buffers;
-use crate::net::NetDevice;
-use crate::new_bh_spinlock;
-use crate::sync::{BhSpinLock, Global, GlobalGuard};
-
-/// Something that happened to a netdev. Others than these are not reported.
+/// An event of a netdev. Other events are not reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NetdevEvent {
     /// It is known to its namespace.
@@ -39,7 +51,7 @@ pub enum NetdevEvent {
     ChangeAddress,
     /// Its name changed.
     ChangeName,
-    /// It goes: out of the kernel, or to another namespace.
+    /// It is removed from the kernel, or moves to another namespace.
     Unregister,
 }
 
@@ -60,18 +72,17 @@ impl NetdevEvent {
     }
 }
 
-/// Who wants to know about netdevs.
+/// A listener for events of netdevs.
 pub trait NetdevEvents: Send + Sync + 'static {
-    /// `event` happened to `dev`. Process context, with the RTNL held: may sleep, must not take
-    /// the RTNL.
+    /// Handles `event` of `dev`. Process context, with the RTNL held: may sleep, must not take the
+    /// RTNL.
     fn event(&self, event: NetdevEvent, dev: &NetDevice);
 }
 
 /// Reports the events of all netdevs, in all namespaces, until it is dropped.
 ///
-/// On registration `Register` and `Up` are reported for what is there already, and on drop
-/// `GoingDown`, `Down` and `Unregister` for what is there still. Dropping it takes the RTNL and
-/// sleeps.
+/// The registration reports `Register` and `Up` for existing netdevs. The drop reports `GoingDown`,
+/// `Down` and `Unregister` for those that still exist. Dropping it takes the RTNL and sleeps.
 ///
 /// As long as there is one, [`NetDeviceSlot`]s and [`Path`](crate::net::Path)s can be made.
 ///
@@ -97,7 +108,7 @@ struct Block<H: NetdevEvents> {
 
 // SAFETY: A notifier block may be unregistered from any thread.
 unsafe impl<H: NetdevEvents> Send for Block<H> {}
-// SAFETY: The block is the kernel's to use, which synchronises that; the rest is `Sync`.
+// SAFETY: The kernel alone uses the block, and synchronises that. The rest is `Sync`.
 unsafe impl<H: NetdevEvents> Sync for Block<H> {}
 
 impl<H: NetdevEvents> NetdevNotifier<H> {
@@ -126,7 +137,7 @@ impl<H: NetdevEvents> Drop for NetdevNotifier<H> {
     fn drop(&mut self) {
         // It fails only for blocks that are not registered.
         //
-        // SAFETY: By the type invariants it is.
+        // SAFETY: By the type invariants the block is registered.
         unsafe { bindings::unregister_netdevice_notifier(self.block.block.get()) };
     }
 }
@@ -147,7 +158,7 @@ impl<H: NetdevEvents> Block<H> {
 
     /// # Safety
     ///
-    /// For the kernel to call, on a block that was registered.
+    /// Only the kernel may call it, on a block that was registered.
     unsafe extern "C" fn call(
         block: *mut bindings::notifier_block,
         event: usize,
@@ -177,10 +188,10 @@ impl<H: NetdevEvents> Block<H> {
     }
 }
 
-/// Where slots are known to the notifier.
+/// The table by which the notifier finds the slots.
 static WATCHED: Global<Watched> = Global::new();
 
-/// The netdevs that slots refer to, and what the module's paths share.
+/// The netdevs that slots refer to, and the buffers that the module's paths share.
 #[pin_data]
 struct Watched {
     buffers: Arc<Buffers>,
@@ -189,23 +200,23 @@ struct Watched {
     places: Mutex<KVec<Arc<Place>>>,
 }
 
-/// Something of ours that a netdev calls, and that must have left it before it goes.
+/// An object that a netdev calls, and that must leave the netdev before its removal.
 pub(super) trait Guest: Send + Sync {
-    /// The hardware address is another one. Sleeps; the RTNL is held.
+    /// Notes that the hardware address changed. Sleeps; the RTNL is held.
     fn address_changed(&self, dev: &NetDevice);
 
-    /// Leaves `dev`, if it is there, for good. Sleeps; the RTNL may be held.
+    /// Leaves `dev` permanently, if it has not left. Sleeps; the RTNL may be held.
     fn leave(&self, dev: &NetDevice);
 }
 
-/// A reference to a netdev, until that goes.
+/// A reference to a netdev, until its removal.
 #[pin_data]
 struct Place {
-    /// Never used but to compare with.
+    /// Used only for comparisons.
     address: usize,
     #[pin]
     dev: BhSpinLock<Option<ARef<NetDevice>>>,
-    /// None once the netdev goes.
+    /// `None` once the netdev is being removed.
     #[pin]
     guests: Mutex<Option<KVec<Arc<dyn Guest>>>>,
 }
@@ -222,7 +233,7 @@ impl Place {
         )
     }
 
-    /// Whether it is the place of the netdev at `address`.
+    /// Returns true if it is the place of `dev`.
     fn is_of(&self, dev: &NetDevice) -> bool {
         self.address == dev.as_raw() as usize
     }
@@ -239,11 +250,11 @@ impl Watched {
         )
     }
 
-    /// The place of `dev`. May sleep.
+    /// Returns the place of `dev`. May sleep.
     fn place(&self, dev: &NetDevice) -> Result<Arc<Place>> {
         let mut places = self.places.lock();
-        // A netdev leaves this state before the notifier forgets it: what is added here is either
-        // refused or forgotten.
+        // A netdev leaves this state before the notifier forgets it. So a place that is added here
+        // is either refused or forgotten.
         if !dev.is_registered() {
             return Err(ENODEV);
         }
@@ -255,7 +266,7 @@ impl Watched {
         Ok(place)
     }
 
-    /// Tells the guests of `dev`.
+    /// Tells the guests of `dev` that its address changed.
     fn address_changed(&self, dev: &NetDevice) {
         let place = {
             let places = self.places.lock();
@@ -276,7 +287,7 @@ impl Watched {
             index.and_then(|index| places.remove(index).ok())
         };
         if let Some(place) = place {
-            // Whoever leaves by itself meanwhile finds the netdev still there.
+            // A guest that leaves by itself meanwhile still finds the netdev.
             let guests = place.guests.lock().take();
             for guest in guests.iter().flatten() {
                 guest.leave(dev);
@@ -287,7 +298,7 @@ impl Watched {
     }
 }
 
-/// The buffers for frames.
+/// Returns the buffers for frames.
 ///
 /// # Errors
 ///
@@ -296,13 +307,13 @@ pub(super) fn buffers() -> Result<Arc<Buffers>> {
     Ok(WATCHED.get().ok_or(ENODEV)?.buffers.clone())
 }
 
-/// A reference to a netdev that does not hold up its removal: it is emptied when the netdev is
+/// A reference to a netdev that does not delay its removal. It is emptied when the netdev is
 /// unregistered, right after [`NetdevEvents::event`] was called for that.
 #[derive(Clone)]
 pub struct NetDeviceSlot(Arc<Place>);
 
 impl NetDeviceSlot {
-    /// A slot that refers to `dev`. May sleep.
+    /// Creates a slot that refers to `dev`. May sleep.
     ///
     /// # Errors
     ///
@@ -313,18 +324,18 @@ impl NetDeviceSlot {
         Ok(Self(watched.place(dev)?))
     }
 
-    /// The netdev, if it is still there. Process and softirq context.
+    /// Returns the netdev, if it still exists. Process and softirq context.
     ///
     /// The result should be dropped soon.
     pub fn get(&self) -> Option<ARef<NetDevice>> {
         self.0.dev.lock().clone()
     }
 
-    /// Has `guest` leave when the netdev goes. May sleep.
+    /// Adds `guest`, which leaves when the netdev is removed. May sleep.
     ///
     /// # Errors
     ///
-    /// `ENODEV` when it goes already; `ENOMEM`.
+    /// `ENODEV` when the netdev is being removed already; `ENOMEM`.
     pub(super) fn add_guest(&self, guest: Arc<dyn Guest>) -> Result {
         match &mut *self.0.guests.lock() {
             Some(guests) => Ok(guests.push(guest, GFP_KERNEL)?),
@@ -332,7 +343,7 @@ impl NetDeviceSlot {
         }
     }
 
-    /// Forgets a guest that has left, and is at `guest`. May sleep.
+    /// Removes the guest at `guest`, which has left. May sleep.
     pub(super) fn remove_guest(&self, guest: *const ()) {
         let mut place = self.0.guests.lock();
         let removed = (*place).as_mut().and_then(|guests| {

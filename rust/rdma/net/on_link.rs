@@ -2,22 +2,27 @@
 
 //! IPv6 packets to a neighbour whose MAC address is known, past the IPv6 stack.
 //!
-//! See [`DefaultGid`](crate::net::DefaultGid) for what they are good for.
+//! See [`DefaultGid`](crate::net::DefaultGid) for their purpose.
 
+use crate::net::{
+    frame::{
+        Fate,
+        CONGESTION, //
+    },
+    skb::dev_of,
+    NetDevice, //
+};
 use core::ptr::NonNull;
-
 use kernel::bindings::sk_buff;
+use rdma_bindings::{
+    self as bindings,
+    ETH_P_IPV6, //
+};
 
-use rdma_bindings as bindings;
-use rdma_bindings::ETH_P_IPV6;
-
-use crate::net::frame::{Fate, CONGESTION};
-use crate::net::NetDevice;
-
-/// Sends a packet out of `dev` to `mac`; back to ourselves, if that is `dev`'s own.
+/// Sends a packet out of `dev` to `mac`, or back to this machine if `mac` is `dev`'s own.
 ///
-/// The netdev makes the link layer's header. From there on it is like any other packet to queueing
-/// disciplines and to whoever listens in. Process and softirq context.
+/// The netdev makes the link layer's header. Queueing disciplines and packet
+/// sockets then treat it like any other packet. Process and softirq context.
 ///
 /// # Safety
 ///
@@ -28,7 +33,8 @@ pub(super) unsafe fn send(skb: NonNull<sk_buff>, dev: &NetDevice, mac: [u8; 6]) 
     // SAFETY: The skb is ours, and the netdev is valid. CAST: The number is of 16 bits.
     let has_header = unsafe {
         let len = (*skb).len;
-        bindings::skb_set_dev(skb, dev.as_raw(), (ETH_P_IPV6 as u16).to_be());
+        *dev_of(skb) = dev.as_raw().cast();
+        (*skb).__bindgen_anon_4.headers.as_mut().protocol = (ETH_P_IPV6 as u16).to_be();
         len <= dev.mtu()
             && bindings::dev_hard_header(
                 skb,
@@ -44,7 +50,7 @@ pub(super) unsafe fn send(skb: NonNull<sk_buff>, dev: &NetDevice, mac: [u8; 6]) 
         return Fate::Dropped;
     }
     // SAFETY: The skb is a whole frame with its netdev set, and is given away here. The netdev is
-    // valid during the call, and gets rid of the frame before it goes.
+    // valid during the call, and releases the frame before its removal.
     let ret = unsafe {
         if mac == dev.address() {
             bindings::dev_forward_skb(dev.as_raw(), skb)

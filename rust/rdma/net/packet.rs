@@ -2,25 +2,37 @@
 
 //! Datagrams that were received.
 
-use core::mem::ManuallyDrop;
-use core::ops::Deref;
-use core::ptr::NonNull;
-
-use kernel::bindings::{sk_buff, skb_drop_reason_SKB_DROP_REASON_NOT_SPECIFIED, GFP_ATOMIC};
-use kernel::prelude::*;
-use kernel::sync::Arc;
-
+use crate::{
+    crc,
+    memory::Pages,
+    net::{
+        gid_of_ipv4,
+        headers::UDP_BYTES,
+        pool::PAGES_BYTES,
+        skb::dev_of,
+        NetDevice, //
+    },
+    share::{
+        Charge,
+        Share, //
+    },
+    sync::BhDisabled, //
+};
+use core::{
+    mem::ManuallyDrop,
+    ops::Deref,
+    ptr::NonNull, //
+};
+use kernel::{
+    bindings::{
+        sk_buff,
+        skb_drop_reason_SKB_DROP_REASON_NOT_SPECIFIED,
+        GFP_ATOMIC, //
+    },
+    prelude::*,
+    sync::Arc, //
+};
 use rdma_bindings as bindings;
-
-use crate::crc;
-use crate::memory::Pages;
-use crate::net::pool::PAGES_BYTES;
-use crate::net::{gid_of_ipv4, NetDevice};
-use crate::share::{Charge, Share};
-use crate::sync::BhDisabled;
-
-/// Bytes of a UDP header.
-const UDP_BYTES: usize = 8;
 
 /// The IP header of a datagram, without IPv4 options.
 #[derive(Clone, Copy, Debug)]
@@ -34,12 +46,12 @@ pub enum IpHeader<'a> {
 /// A UDP datagram that was received.
 ///
 /// It stays as the network delivered it, in one buffer or many, and is read where it lies. A local
-/// sender may change the payload at any time, so what matters is copied once and then checked.
+/// sender may change the payload at any time, so relevant bytes are copied once and then checked.
 ///
 /// # Invariants
 ///
-/// - `skb` is ours, with a UDP header in front, in its linear part, that says it has
-///   `payload_len` more bytes; the skb has at least as many.
+/// - `skb` is ours, with a UDP header in front, in its linear part. By that header `payload_len`
+///   bytes follow it, and the skb has at least as many.
 /// - The linear part holds a whole IP header before that: at least 20 bytes, or 40 if `is_ipv6`.
 pub struct Datagram {
     pub(super) skb: NonNull<sk_buff>,
@@ -51,12 +63,11 @@ pub struct Datagram {
 
 /// A [`Datagram`] that is handled now, in softirq context.
 ///
-/// Dropping it frees it, and counts it as used. It cannot be copied: whoever is to keep it gets the
-/// packet itself ([`into_held`](Self::into_held)), or a [clone](Self::clone_held) with an skb of its
-/// own.
+/// Dropping it frees it, and counts it as used. It cannot be copied. It can be kept itself
+/// ([`into_held`](Self::into_held)), or as a [clone](Self::clone_held) with its own skb.
 pub struct RxPacket<'a> {
     datagram: Datagram,
-    /// The netdev that it came from; not known of one that was kept.
+    /// The netdev that it came from, or `None` if it was kept.
     dev: Option<&'a NetDevice>,
     context: &'a BhDisabled,
 }
@@ -67,8 +78,10 @@ pub struct RxPacket<'a> {
 /// softirq context.
 pub struct HeldPacket {
     datagram: Datagram,
-    /// What it takes of the shares of its holder.
+    /// Its charges to the shares of its holder.
     charges: Option<[Charge; 2]>,
+    /// Its place in a queue that is in order, as the holder has it.
+    place: u32,
 }
 
 // SAFETY: The skb is ours and belongs to no thread.
@@ -103,7 +116,7 @@ impl<'a> RxPacket<'a> {
     pub(crate) unsafe fn new(skb: *mut sk_buff, context: &'a BhDisabled) -> Option<Self> {
         let skb = NonNull::new(skb)?;
         // SAFETY: The stack has set `dev`, and it is valid in this read side.
-        let dev = unsafe { NetDevice::from_raw(bindings::skb_dev(skb.as_ptr())) };
+        let dev = unsafe { NetDevice::from_raw(*dev_of(skb.as_ptr())) };
         let mut packet = Self {
             datagram: Datagram {
                 skb,
@@ -127,7 +140,7 @@ impl<'a> RxPacket<'a> {
         }
     }
 
-    /// The netdev that has the destination address, in the namespace of `dev`.
+    /// Returns the netdev that has the destination address, in the namespace of `dev`.
     fn owner_of_destination(&self, dev: &NetDevice) -> Option<&'a NetDevice> {
         // SAFETY: The netdev is valid, and so is its namespace in a read side. The lookups return
         // null or a netdev that is valid in this read side, which lasts for `'a`. The addresses lie
@@ -145,13 +158,14 @@ impl<'a> RxPacket<'a> {
         }
     }
 
-    /// Keeps the datagram for later. One that never left this module goes on counting against the
-    /// credit of its sender.
+    /// Keeps the datagram for later. A datagram of the same device still counts against the credit of
+    /// its sender.
     pub fn into_held(self) -> HeldPacket {
         let datagram = Datagram { ..*self };
         core::mem::forget(self);
         let skb = datagram.skb.as_ptr();
-        // What may go away with the read side in which it was received: its socket, route and netdev.
+        // The socket, the route and the netdev may be freed after the read side in which it was
+        // received.
         //
         // SAFETY: The skb is ours, and only this thread has it.
         unsafe {
@@ -159,13 +173,14 @@ impl<'a> RxPacket<'a> {
                 bindings::skb_orphan(skb);
             }
             bindings::skb_dst_drop(skb);
-            bindings::skb_forget_dev(skb);
+            *dev_of(skb) = core::ptr::null_mut();
         }
-        // INVARIANT: It is the same, and nobody else has it.
+        // INVARIANT: It is the same datagram, and nobody else has it.
         HeldPacket::from_parts(datagram, None)
     }
 
-    /// Makes another one to keep for later: with an skb of its own, over the same bytes.
+    /// Clones the datagram, to keep the clone for later. The clone has an skb of its own over the
+    /// same bytes.
     ///
     /// # Errors
     ///
@@ -177,12 +192,12 @@ impl<'a> RxPacket<'a> {
         // SAFETY: The skb is ours. Nothing here writes to its bytes, which the clone shares.
         let clone = unsafe { kernel::bindings::skb_clone(self.skb.as_ptr(), GFP_ATOMIC) };
         let clone = NonNull::new(clone).ok_or(ENOMEM)?;
-        // It has no socket, but the rest.
+        // The clone has a route and a netdev, but no socket.
         //
         // SAFETY: The clone is ours, and only this thread has it.
         unsafe {
             bindings::skb_dst_drop(clone.as_ptr());
-            bindings::skb_forget_dev(clone.as_ptr());
+            *dev_of(clone.as_ptr()) = core::ptr::null_mut();
         }
         let datagram = Datagram {
             skb: clone,
@@ -192,7 +207,7 @@ impl<'a> RxPacket<'a> {
         Ok(HeldPacket::from_parts(datagram, None))
     }
 
-    /// Frees the datagram and counts it as dropped, for those who watch drops.
+    /// Frees the datagram and counts it as dropped, for drop monitors.
     pub fn reject(self) {
         let skb = self.skb.as_ptr();
         core::mem::forget(self);
@@ -206,13 +221,14 @@ impl<'a> RxPacket<'a> {
         };
     }
 
-    /// Evidence of the read side in which the datagram was received.
+    /// Returns evidence of the read side in which the datagram was received.
     pub fn context(&self) -> &'a BhDisabled {
         self.context
     }
 
-    /// The netdev that received it: the VLAN's, if it was tagged. Of a datagram that this machine
-    /// sent to itself, the netdev that has its destination address. `None` if it was kept meanwhile.
+    /// Returns the netdev that received it: the VLAN's, if it was tagged. For a datagram that this
+    /// machine sent to itself, it is the netdev that has the destination address. Returns `None` if
+    /// the datagram was kept meanwhile.
     #[inline]
     pub fn device(&self) -> Option<&'a NetDevice> {
         self.dev
@@ -220,7 +236,7 @@ impl<'a> RxPacket<'a> {
 }
 
 impl Datagram {
-    /// Checks what the invariants say.
+    /// Checks the headers against the invariants, and sets the fields from them.
     // Rules: ENC-23
     fn parse(&mut self) -> Option<()> {
         let skb = self.skb.as_ptr();
@@ -257,27 +273,27 @@ impl Datagram {
         Some(())
     }
 
-    /// Whether it came over IPv6.
+    /// Returns true if it came over IPv6.
     #[inline]
     pub fn is_ipv6(&self) -> bool {
         self.is_ipv6
     }
 
-    /// Whether it never left this module, and so has no ICRC: see
+    /// Returns true if it never left this module, and so has no ICRC: see
     /// [`Path::keep_own`](crate::net::Path::keep_own).
     #[inline]
     pub fn is_own(&self) -> bool {
         self.is_own
     }
 
-    /// The packets that it stands for: more than one only if it [never left this
-    /// module](Self::is_own), as was said when it was [sent](crate::net::Frame::send).
+    /// Returns the number of packets that it stands for, as it was [sent](crate::net::Frame::send).
+    /// The number is 1 unless the datagram [never left this module](Self::is_own).
     #[inline]
     pub fn psns(&self) -> u32 {
         self.psns.into()
     }
 
-    /// Its IP header.
+    /// Returns its IP header.
     #[inline]
     pub fn ip_header(&self) -> IpHeader<'_> {
         // SAFETY: By the type invariants the network header is there, with that many bytes. Nobody
@@ -292,14 +308,15 @@ impl Datagram {
         }
     }
 
-    /// Its UDP header.
+    /// Returns its UDP header.
     #[inline]
     pub fn udp_header(&self) -> &[u8; UDP_BYTES] {
-        // SAFETY: By the type invariants it is there, and as for the IP header.
+        // SAFETY: By the type invariants the UDP header is at `data`, in the linear part. Nobody
+        // writes to the headers of a datagram that was delivered.
         unsafe { &*(*self.skb.as_ptr()).data.cast() }
     }
 
-    /// Where it comes from, as a GID.
+    /// Returns the source address as a GID.
     pub fn source(&self) -> [u8; 16] {
         match self.ip_header() {
             IpHeader::V4(ip) => gid_of_ipv4([ip[12], ip[13], ip[14], ip[15]]),
@@ -307,7 +324,7 @@ impl Datagram {
         }
     }
 
-    /// Where it went to, as a GID.
+    /// Returns the destination address as a GID.
     pub fn destination(&self) -> [u8; 16] {
         match self.ip_header() {
             IpHeader::V4(ip) => gid_of_ipv4([ip[16], ip[17], ip[18], ip[19]]),
@@ -315,7 +332,7 @@ impl Datagram {
         }
     }
 
-    /// Its DSCP and ECN bits.
+    /// Returns its DSCP and ECN bits.
     pub fn traffic_class(&self) -> u8 {
         match self.ip_header() {
             IpHeader::V4(ip) => ip[1],
@@ -323,7 +340,7 @@ impl Datagram {
         }
     }
 
-    /// Bytes of UDP payload.
+    /// Returns the number of bytes of UDP payload.
     #[inline]
     pub fn payload_len(&self) -> u32 {
         self.payload_len
@@ -357,8 +374,8 @@ impl Datagram {
     /// # Errors
     ///
     /// `EINVAL` when they are not all within the payload; `EFAULT` when they are not all within
-    /// `to`, that is not writable, or they cannot be read; `EAGAIN` when some of `to` is absent.
-    /// Some may have been written then.
+    /// `to`, when `to` is not writable, or when they cannot be read; `EAGAIN` when some of `to` is
+    /// absent. Some may have been written then.
     pub fn copy_to(&self, offset: usize, len: usize, to: &impl Pages, at: u64) -> Result {
         self.check(offset, len)?;
         let mut from = offset;
@@ -394,7 +411,7 @@ impl Datagram {
         while done < len {
             let (chunk, chunk_len) = walk.next(done).ok_or(EFAULT)?;
             let chunk_len = chunk_len.min(len.wrapping_sub(done));
-            // SAFETY: The chunk is valid for reads until the next one is asked for.
+            // SAFETY: The chunk is valid for reads until the next one is requested.
             crc = unsafe { crc::crc32_le_raw(crc, chunk, chunk_len) };
             done = done.wrapping_add(chunk_len);
         }
@@ -421,16 +438,18 @@ impl Datagram {
     unsafe fn copy(&self, offset: usize, to: *mut u8, len: usize) -> Result {
         let skb = self.skb.as_ptr();
         let start = offset.wrapping_add(UDP_BYTES);
-        // SAFETY: By the safety requirements; the skb is ours.
+        // SAFETY: By the safety requirements the bytes are within the payload, and `to` has room.
+        // The skb is ours, and the bytes are read only if they end within its linear part.
         unsafe {
             if start.wrapping_add(len) <= linear(skb) {
-                bindings::copy_shared(to.cast(), (*skb).data.add(start).cast(), len);
+                bindings::memcpy(to.cast(), (*skb).data.add(start).cast(), len);
                 return Ok(());
             }
         }
         // The payload is below 64 KiB.
         let (start, len) = (start as i32, len as i32);
-        // SAFETY: By the safety requirements. The C side copes with memory that changes meanwhile.
+        // SAFETY: By the safety requirements the bytes are within the payload, and `to` has room.
+        // The C function tolerates memory that changes meanwhile.
         let ret = unsafe { bindings::skb_copy_bits(skb, start, to.cast(), len) };
         if ret == 0 {
             Ok(())
@@ -441,12 +460,28 @@ impl Datagram {
 }
 
 impl HeldPacket {
-    /// A datagram that is kept.
+    /// Creates a datagram that is kept.
     ///
     /// The invariants of [`Datagram`] must hold, and nobody else may have its skb.
     #[inline]
     pub(super) fn from_parts(datagram: Datagram, charges: Option<[Charge; 2]>) -> Self {
-        Self { datagram, charges }
+        Self {
+            datagram,
+            charges,
+            place: 0,
+        }
+    }
+
+    /// Returns its place in a queue that is in order.
+    #[inline]
+    pub fn place(&self) -> u32 {
+        self.place
+    }
+
+    /// Gives it a place in a queue that is in order.
+    #[inline]
+    pub fn set_place(&mut self, place: u32) {
+        self.place = place;
     }
 
     #[inline]
@@ -460,11 +495,11 @@ impl HeldPacket {
     ///
     /// # Errors
     ///
-    /// The datagram, if as much is not left of one of them.
+    /// The datagram, if one of them has too little left.
     pub fn charged_to(mut self, shares: [&Arc<Share>; 2]) -> Result<Self, Self> {
         // SAFETY: The skb is ours.
         let size = unsafe { self.skb.as_ref() }.truesize;
-        // A small one may be a part of pages that it keeps alone.
+        // A small datagram may be the only one that keeps its pages.
         let bytes = size.max(PAGES_BYTES as u32);
         let [first, second] = shares;
         let charges = first
@@ -479,11 +514,11 @@ impl HeldPacket {
         }
     }
 
-    /// Goes on with it, where bottom halves are disabled.
+    /// Returns the datagram to be handled now. Bottom halves are disabled.
     #[inline]
     pub fn now(self, context: &BhDisabled) -> RxPacket<'_> {
         let (datagram, _charges) = self.into_parts();
-        // INVARIANT: It is the same, and nobody else has it.
+        // INVARIANT: It is the same datagram, and nobody else has it.
         RxPacket {
             datagram,
             dev: None,
@@ -494,9 +529,9 @@ impl HeldPacket {
 
 impl Drop for HeldPacket {
     fn drop(&mut self) {
-        // 0 says that the CPU's cache of skbs is not ours to use.
+        // 0 means that the function may not use the CPU's cache of skbs.
         //
-        // SAFETY: The count is ours.
+        // SAFETY: The reference is ours, and is given up.
         unsafe { bindings::napi_consume_skb(self.skb.as_ptr(), 0) };
     }
 }
@@ -508,31 +543,31 @@ impl Drop for RxPacket<'_> {
     }
 }
 
-/// How many bytes of an skb are linear.
+/// Returns the number of linear bytes of an skb.
 ///
 /// # Safety
 ///
 /// `skb` must be valid, and nobody may be changing its lengths.
 #[inline]
 unsafe fn linear(skb: *const sk_buff) -> usize {
-    // SAFETY: By the safety requirements.
+    // SAFETY: By the safety requirements the skb is valid, and nobody else changes it meanwhile.
     unsafe { (*skb).len.wrapping_sub((*skb).data_len) as usize }
 }
 
-/// Frees an skb where the CPU's cache of them is ours to use.
+/// Frees an skb in a context that may use the CPU's cache of skbs.
 ///
 /// # Safety
 ///
 /// The caller must own `skb` and give it up, and bottom halves must be disabled.
 #[inline]
 unsafe fn consume(skb: NonNull<sk_buff>) {
-    // 1 says that they are; any number but 0 does.
+    // Any number but 0 means that bottom halves are disabled.
     //
-    // SAFETY: By the safety requirements.
+    // SAFETY: By the safety requirements the skb is valid, and nobody else changes it meanwhile.
     unsafe { bindings::napi_consume_skb(skb.as_ptr(), 1) };
 }
 
-/// The netdev with `address`, or null.
+/// Returns the netdev with `address`, or null.
 ///
 /// # Safety
 ///
@@ -542,8 +577,8 @@ unsafe fn find_v6(net: *mut bindings::net, address: [u8; 16]) -> *mut bindings::
     // SAFETY: Zeros are valid for all of it.
     let mut addr: bindings::in6_addr = unsafe { core::mem::zeroed() };
     addr.in6_u.u6_addr8 = address;
-    // SAFETY: By the safety requirements; the namespace has addresses only if IPv6 was not left out
-    // when the kernel was booted.
+    // SAFETY: By the safety requirements the namespace is valid, and this is a read side of RCU.
+    // The namespace has addresses only if IPv6 was not disabled at boot.
     unsafe {
         if bindings::ipv6_mod_enabled() {
             bindings::ipv6_dev_find(net, &addr, core::ptr::null_mut())
@@ -561,7 +596,7 @@ unsafe fn find_v6(_net: *mut bindings::net, _address: [u8; 16]) -> *mut bindings
     core::ptr::null_mut()
 }
 
-/// An IPv6 address in a header, as a GID.
+/// Returns an IPv6 address in a header, as a GID.
 #[inline]
 fn gid(bytes: &[u8]) -> [u8; 16] {
     bytes.try_into().unwrap_or_default()
@@ -578,7 +613,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// A walk from byte `start` to `end` of the skb, which are within it.
+    /// Creates a walk from byte `start` to `end` of the skb, which are within it.
     fn new(packet: &'a Datagram, start: usize, end: usize) -> Self {
         // SAFETY: Zeros are valid for all of it.
         let mut state = unsafe { core::mem::zeroed() };
@@ -598,11 +633,12 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The piece that starts `done` bytes after the walk's start, which is where the last one
-    /// ended. It may reach beyond the walk's end. Not empty.
+    /// Returns the piece that starts `done` bytes after the walk's start, where the last one ended.
+    /// It may reach beyond the walk's end, and is not empty.
     fn next(&mut self, done: usize) -> Option<(*const u8, usize)> {
         let mut chunk = core::ptr::null();
-        // SAFETY: By the type invariants. CAST: As above.
+        // SAFETY: By the type invariants the walk was prepared and is not over. CAST: A datagram is
+        // below 64 KiB.
         let len =
             unsafe { kernel::bindings::skb_seq_read(done as u32, &mut chunk, &mut self.state) };
         (len != 0).then_some((chunk, len as usize))
@@ -611,7 +647,7 @@ impl<'a> Walk<'a> {
 
 impl Drop for Walk<'_> {
     fn drop(&mut self) {
-        // SAFETY: By the type invariants.
+        // SAFETY: By the type invariants the walk was prepared.
         unsafe { kernel::bindings::skb_abort_seq_read(&mut self.state) };
     }
 }

@@ -1,28 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Ways to peers.
+//! Paths to peers.
 
+use crate::{
+    errno::EHOSTUNREACH,
+    net::{
+        frame::Fate,
+        headers::{
+            IPV4_BYTES,
+            IPV6_BYTES,
+            UDP_BYTES, //
+        },
+        ipv4_of_gid,
+        is_link_local,
+        is_multicast,
+        notifier,
+        pool::Buffers,
+        queue_purpose,
+        train::Train,
+        Credit,
+        Frame,
+        NetDevice,
+        NetDeviceSlot,
+        PacketQueue,
+        ROCE_PORT, //
+    }, //
+};
 use core::ptr::NonNull;
-
-use kernel::error::from_err_ptr;
-use kernel::prelude::*;
-use kernel::sync::aref::ARef;
-use kernel::sync::{rcu, Arc};
-
+use kernel::{
+    error::from_err_ptr,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        rcu,
+        Arc, //
+    }, //
+};
 use rdma_bindings as bindings;
 
-use roce::icrc::{IPV4_BYTES, IPV6_BYTES, UDP_BYTES};
-
-use crate::errno::EHOSTUNREACH;
-use crate::net::frame::Fate;
-use crate::net::pool::Buffers;
-use crate::net::train::Train;
-use crate::net::{
-    ipv4_of_gid, is_link_local, is_multicast, notifier, queue_purpose, Credit, Frame, NetDevice,
-    NetDeviceSlot, PacketQueue, ROCE_PORT,
-};
-
-/// What the packets between two ends have in common.
+/// The common addresses of all packets between two ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flow {
     /// Our GID.
@@ -37,7 +53,7 @@ pub struct Flow {
     pub flow_label: u32,
     /// UDP source port.
     pub source_port: u16,
-    /// The peer's MAC address, as far as it is known; of use to a link-local peer alone.
+    /// The peer's MAC address, if it is known. Only paths to link-local peers use it.
     pub mac: Option<[u8; 6]>,
 }
 
@@ -53,18 +69,18 @@ pub(super) enum Headers {
 
 /// A way to a peer, which makes [`Frame`]s.
 ///
-/// Packets go through the IP stack, by a route that is looked up again only when routes or addresses
-/// change. While the IPv6 stack does not have our link-local GID it has no use for them: it may lack
-/// a route, and does not ask for neighbours in the name of that address. They leave the netdev
-/// straight then, for the peer's MAC address; see [`DefaultGid`](crate::net::DefaultGid) for when
-/// that happens. Where the stack has the address it is not passed by, so that firewalls, counters and
-/// neighbour discovery work as for any other packet; a peer whose stack lacks the address is no
-/// reason to, since it answers for itself.
+/// Packets go through the IP stack, by a route that is looked up again only when routes or
+/// addresses change. While the IPv6 stack lacks our link-local GID, it cannot send them: it may
+/// lack a route, and does not solicit neighbours from that address. Then they leave the netdev
+/// directly, for the peer's MAC address; see [`DefaultGid`](crate::net::DefaultGid) for the cases.
+/// While the stack has the address, packets pass through it, so that firewalls, counters and
+/// neighbour discovery work as for any other packet. That is so even if the peer's stack lacks the
+/// address, since the peer's driver answers for it.
 ///
-/// A path keeps the headers of its packets. It holds up neither the removal of its netdev nor that
-/// of its namespace: frames are refused once they are gone.
+/// A path keeps the headers of its packets. It delays neither the removal of its netdev nor that of
+/// its namespace. Frames are refused once they are gone.
 ///
-/// Whoever has it exclusively can send: each half of a queue pair has its own. Process and softirq
+/// Sending needs exclusive access, so each half of a queue pair has its own path. Process and softirq
 /// context.
 pub struct Path {
     netdev: NetDeviceSlot,
@@ -73,7 +89,7 @@ pub struct Path {
     pub(super) headers: Headers,
     /// Source and destination port.
     pub(super) ports: [u8; 4],
-    /// What distinguishes the flow, for queues and receivers that spread flows.
+    /// The hash by which queues and receivers distribute flows.
     pub(super) hash: u32,
     pub(super) priority: u32,
     routing: Option<Routing>,
@@ -86,19 +102,20 @@ queue_purpose! {
     pub OwnFrames: usize::MAX
 }
 
-/// Frames that wait to go together.
+/// Frames that wait to be sent together.
 pub(super) enum Pending {
-    /// For the next, if there are any; by the route of `routing`, which stays until they are sent.
+    /// Frames that wait for the next one, if there are any. They leave by the route of `routing`,
+    /// which stays until they are sent.
     Train(Option<Train>),
-    /// To be taken, of a path that keeps those that go to ourselves.
+    /// Frames to the local GID, which their sender takes from a path that keeps them.
     Own(PacketQueue<OwnFrames>),
 }
 
-/// What became of frames.
+/// The results for sent frames.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 #[must_use]
 pub struct Tally {
-    /// Frames that the network took, for all one can know.
+    /// Frames that the network took, as far as it reports.
     pub sent: u32,
     /// Bytes of the UDP payload of these.
     pub bytes: u64,
@@ -107,19 +124,19 @@ pub struct Tally {
     pub dropped: u32,
 }
 
-/// How packets leave.
+/// The way by which packets leave.
 enum Routing {
     /// Through the IP stack.
     Routed(Route),
-    /// Straight out of the netdev, since the IPv6 stack lacks our GID.
+    /// Directly out of the netdev, since the IPv6 stack lacks our GID.
     OnLink {
         mac: [u8; 6],
-        /// That of the netdev's IPv6 addresses when this was found out.
+        /// The generation of the netdev's IPv6 addresses when this way was chosen.
         generation: i32,
     },
 }
 
-/// How one packet leaves.
+/// The way by which one packet leaves.
 pub(super) enum NextHop {
     /// Through the IP stack by this route, to which its path has a reference.
     Routed(NonNull<bindings::dst_entry>),
@@ -133,13 +150,14 @@ pub(super) enum NextHop {
 struct Route {
     dst: NonNull<bindings::dst_entry>,
     cookie: u32,
-    /// What the netdev that it leads to wants in front of a frame.
+    /// The headroom that the route's netdev needs.
     headroom: u32,
 }
 
 // SAFETY: Routes may be used and released from any thread.
 unsafe impl Send for Route {}
-// SAFETY: Through a shared reference its address is read, no more.
+// SAFETY: Shared access reads constant fields and calls `dst_check`, which any number of threads
+// may do at a time.
 unsafe impl Sync for Route {}
 
 impl Drop for Route {
@@ -152,12 +170,13 @@ impl Drop for Route {
 impl Route {
     /// # Safety
     ///
-    /// A reference to `dst` must be given up for this, in a read side of RCU.
+    /// `dst` must be null, or a reference to it must be given up for this. The caller must be in a
+    /// read side of RCU.
     unsafe fn new(dst: *mut bindings::dst_entry, cookie: u32) -> Result<Self> {
         let dst = NonNull::new(dst).ok_or(EHOSTUNREACH)?;
-        // SAFETY: By the safety requirements.
-        let headroom = unsafe { bindings::dst_headroom(dst.as_ptr()) };
-        // INVARIANT: By the safety requirements.
+        // SAFETY: By the safety requirements the route is alive, and this is a read side of RCU.
+        let headroom = unsafe { bindings::LL_RESERVED_SPACE(bindings::dst_dev_rcu(dst.as_ptr())) };
+        // INVARIANT: The caller gives up its reference to `dst`.
         Ok(Self {
             dst,
             cookie,
@@ -167,11 +186,11 @@ impl Route {
 
     fn is_valid(&self) -> bool {
         // SAFETY: By the type invariants it is alive.
-        unsafe { bindings::dst_is_valid(self.dst.as_ptr(), self.cookie) }
+        !unsafe { bindings::dst_check(self.dst.as_ptr(), self.cookie) }.is_null()
     }
 }
 
-/// Where [`Path`]s leave: a netdev, whose removal this does not hold up.
+/// The netdev of [`Path`]s, without delaying its removal.
 #[derive(Clone)]
 pub struct Egress {
     netdev: NetDeviceSlot,
@@ -179,7 +198,7 @@ pub struct Egress {
 }
 
 impl Egress {
-    /// The one of `netdev`. May sleep.
+    /// Creates the egress of `netdev`. May sleep.
     ///
     /// # Errors
     ///
@@ -191,15 +210,15 @@ impl Egress {
         })
     }
 
-    /// Whether it is that of `netdev`. Process and softirq context.
+    /// Returns true if it is that of `netdev`. Process and softirq context.
     pub fn is_of(&self, netdev: &NetDevice) -> bool {
         let ours = self.netdev.get();
         ours.is_some_and(|ours| ours.as_raw() == netdev.as_raw())
     }
 
-    /// A path for `flow`, whose GID of ours is the netdev's. Any context.
+    /// Creates a path for `flow`. The local GID must be the netdev's. Any context.
     ///
-    /// That there is a route is not found out before the first frame.
+    /// The first frame looks up the route.
     ///
     /// # Errors
     ///
@@ -210,7 +229,7 @@ impl Egress {
 }
 
 impl Path {
-    /// A path for `flow` out of `netdev`, which is the netdev of our GID. May sleep.
+    /// Creates a path for `flow` out of `netdev`, which is the netdev of our GID. May sleep.
     ///
     /// # Errors
     ///
@@ -232,17 +251,17 @@ impl Path {
             headers: Headers::new(&flow)?,
             ports: [s0, s1, d0, d1],
             hash: hash_of(&flow),
-            // SAFETY: A table lookup.
-            priority: unsafe { bindings::tos_to_priority(flow.traffic_class) },
+            // SAFETY: The function looks its argument up in a table that covers all values.
+            priority: unsafe { bindings::rt_tos2priority(flow.traffic_class) },
             routing: None,
             waiting: Pending::Train(None),
             tally: Tally::default(),
         })
     }
 
-    /// Has frames that go to our own GID stay in this module, if the path leads there: they need no
-    /// network, nor an ICRC. Who sends takes them by [`take_own`](Self::take_own). There has to be a
-    /// way as for other frames, so that an address that is gone leads nowhere.
+    /// Keeps frames to the local GID in this module, if the path leads there. They need no network and
+    /// no ICRC. The sender takes them by [`take_own`](Self::take_own). There must be a route as for
+    /// other frames, so that a removed address is not reachable.
     pub fn keep_own(mut self) -> Self {
         if self.flow.local == self.flow.remote {
             self.waiting = Pending::Own(PacketQueue::new());
@@ -250,13 +269,14 @@ impl Path {
         self
     }
 
-    /// Whether it keeps frames.
+    /// Returns true if it keeps frames.
     #[inline]
     pub fn keeps_own(&self) -> bool {
         matches!(self.waiting, Pending::Own(_))
     }
 
-    /// The frames that were kept since, in order; none if there are none.
+    /// Returns the frames that were kept since the last call, in order, or `None` if there are
+    /// none.
     #[inline]
     pub fn take_own(&mut self) -> Option<PacketQueue<OwnFrames>> {
         match &mut self.waiting {
@@ -271,19 +291,19 @@ impl Path {
         self.tally.bytes = self.tally.bytes.wrapping_add(bytes.into());
     }
 
-    /// The flow that it is for.
+    /// Returns its flow.
     pub fn flow(&self) -> &Flow {
         &self.flow
     }
 
-    /// Whether it leads to a multicast group.
+    /// Returns true if it leads to a multicast group.
     #[inline]
     pub fn is_multicast(&self) -> bool {
         is_multicast(self.flow.remote)
     }
 
-    /// Starts a frame: the headers below, `transport` (a BTH and what follows it), then
-    /// `payload_len` bytes that are to be pushed, `pad` bytes of zeros, and the ICRC. It counts
+    /// Starts a frame. It has the headers below, `transport` (a BTH and its extension headers),
+    /// `payload_len` bytes that the caller pushes, `pad` bytes of zeros, and the ICRC. It counts
     /// against `credit` from when it is sent until the network has freed it.
     ///
     /// Process and softirq context; does not sleep.
@@ -292,7 +312,7 @@ impl Path {
     ///
     /// `EINVAL` when `transport` is shorter than a BTH, `pad` is above 3, or all together are more
     /// than IP can carry. `EHOSTUNREACH`, `ENETUNREACH`, `ENODEV` and others when there is no route
-    /// now, `ENOMEM`: the packet is as good as lost.
+    /// now, `ENOMEM`. The packet then counts as lost.
     pub fn frame<'p>(
         &'p mut self,
         credit: &'p Arc<Credit>,
@@ -313,8 +333,8 @@ impl Path {
         unsafe { Frame::new(self, credit, next_hop, transport, payload_len, pad) }
     }
 
-    /// Sends the frames that wait for others to go along. Whoever sends frames calls this in the end,
-    /// before it lets go of the path. Process and softirq context; does not sleep.
+    /// Sends the pending train. A sender must call this before it releases the path. Process and
+    /// softirq context; does not sleep.
     #[inline]
     pub fn flush(&mut self, credit: &Arc<Credit>) {
         let Pending::Train(train) = &mut self.waiting else {
@@ -331,8 +351,38 @@ impl Path {
         }
     }
 
-    /// The number in its train of a frame with `size` bytes of UDP payload, which is to be the next one.
-    /// Sends those that wait if it cannot go with them.
+    /// Sends a packet of headers alone, with a traffic class of its own, behind waiting frames.
+    /// Process and softirq context; does not sleep.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`frame`](Self::frame).
+    pub fn send_alone(
+        &mut self,
+        credit: &Arc<Credit>,
+        transport: &[u8],
+        traffic_class: u8,
+    ) -> Result {
+        self.flush(credit);
+        let before = (self.headers, self.priority);
+        let flow = Flow {
+            traffic_class,
+            ..self.flow
+        };
+        self.headers = Headers::new(&flow)?;
+        // SAFETY: The function looks its argument up in a table that covers all values.
+        self.priority = unsafe { bindings::rt_tos2priority(traffic_class) };
+        let sent = match self.frame(credit, transport, 0, 0) {
+            Ok(frame) => frame.send(1),
+            Err(error) => Err(error),
+        };
+        self.flush(credit);
+        (self.headers, self.priority) = before;
+        sent
+    }
+
+    /// Returns the number in its train of the next frame, which has `size` bytes of UDP payload.
+    /// Sends waiting frames first if it cannot leave with them.
     #[inline]
     pub(super) fn number_for(&mut self, size: u32, credit: &Arc<Credit>) -> u16 {
         match &self.waiting {
@@ -345,14 +395,14 @@ impl Path {
         }
     }
 
-    /// What became of the frames that were flushed, since this was asked the last time.
+    /// Returns the results for frames that were flushed since the last call.
     #[inline]
     pub fn take_tally(&mut self) -> Tally {
         core::mem::take(&mut self.tally)
     }
 
-    /// How the next packet leaves, unless that has to be looked up again: as those that wait for it, if
-    /// there are any.
+    /// Returns the way of the next packet, or `None` if that must be looked up again. The packet
+    /// takes the same way as waiting frames, if there are any.
     #[inline]
     fn next_hop(&self) -> Option<NextHop> {
         if let Pending::Train(Some(Train {
@@ -371,8 +421,8 @@ impl Path {
         }
     }
 
-    /// What the netdev that its route leads to wants in front of a frame. Should it want more one day,
-    /// whoever puts that there makes room.
+    /// Returns the headroom that the netdev of the route needs. If it needs more later, the kernel makes
+    /// room when it adds the header.
     #[inline]
     pub(super) fn headroom(&self) -> u32 {
         match &self.routing {
@@ -389,7 +439,7 @@ impl Path {
         let _rcu = rcu::read_lock();
         // SAFETY: A namespace outlives its netdevs, and the read side in which one refers to it.
         let net = unsafe { bindings::dev_net_rcu(dev.as_raw()) };
-        // SAFETY: As above.
+        // SAFETY: The namespace is valid in this read side of RCU, and so is the netdev.
         let route = unsafe {
             match self.headers {
                 Headers::V4(_) => self.look_up_v4(net, &dev),
@@ -399,8 +449,8 @@ impl Path {
         route.map(Routing::Routed)
     }
 
-    /// The way past the IPv6 stack, if that is the one to take: the stack does not have our GID, so
-    /// it need not have a route for it either, nor can it ask for neighbours in its name.
+    /// Returns the way past the IPv6 stack, if the stack lacks our GID. Then it may lack a route,
+    /// too, and cannot solicit neighbours from that address.
     fn on_link(&self, dev: &NetDevice) -> Option<Routing> {
         let Flow { local, remote, .. } = self.flow;
         if !is_link_local(local) || !is_link_local(remote) {
@@ -411,7 +461,7 @@ impl Path {
         } else {
             self.flow.mac?
         };
-        // Before the question, so that no answer outlives its reason.
+        // The generation is read before the check, so that a later change is noticed.
         let generation = dev.ipv6_generation();
         (!dev.has_ipv6(local)).then_some(Routing::OnLink { mac, generation })
     }
@@ -437,7 +487,7 @@ impl Path {
         let route = from_err_ptr(unsafe {
             bindings::ip_route_output_flow(net, &mut key, core::ptr::null())
         })?;
-        // A route starts with its entry in common with other protocols.
+        // A route starts with the entry that routes of all protocols have in common.
         //
         // SAFETY: The lookup gave us a reference; the caller has a read side.
         unsafe { Route::new(route.cast(), 0) }
@@ -462,7 +512,7 @@ impl Path {
         })?;
         // SAFETY: The lookup gave us a reference to an IPv6 route; the caller has a read side.
         unsafe {
-            let cookie = bindings::dst_cookie6(route);
+            let cookie = bindings::rt6_get_cookie(bindings::dst_rt6_info(route));
             Route::new(route, cookie)
         }
     }
@@ -495,8 +545,8 @@ impl Headers {
         }
     }
 
-    /// Not to be fragmented, so the identification may be anything (RFC 6864): 0, or in a train its
-    /// packets' numbers.
+    /// Returns the header of packets that may not be fragmented. So the identification is arbitrary
+    /// (RFC 6864): 0, or the number of a packet in its train.
     // Rules: ENC-2, ENC-4, ENC-6, ENC-7, ENC-8, ENC-25
     fn v4(flow: &Flow, local: [u8; 4], remote: [u8; 4]) -> [u8; IPV4_BYTES] {
         const DONT_FRAGMENT: u8 = 0x40;
@@ -529,7 +579,7 @@ impl Headers {
         header
     }
 
-    /// Bytes of the IP header.
+    /// Returns the number of bytes of the IP header.
     pub(super) fn ip_bytes(&self) -> usize {
         match self {
             Self::V4(ip) => ip.len(),
@@ -537,19 +587,19 @@ impl Headers {
         }
     }
 
-    /// Bytes below the transport's headers.
+    /// Returns the number of bytes below the transport's headers.
     pub(super) fn bytes(&self) -> usize {
         self.ip_bytes().wrapping_add(UDP_BYTES)
     }
 }
 
-/// Version, traffic class and flow label of an IPv6 header, as they lie in memory.
+/// Returns the version, traffic class and flow label of an IPv6 header, as they lie in memory.
 fn first_word(flow: &Flow) -> u32 {
     let class = u32::from(flow.traffic_class);
     (6 << 28 | class << 20 | (flow.flow_label & 0x000f_ffff)).to_be()
 }
 
-/// A number that is nearly as different as the flows are. Not 0.
+/// Returns a hash of a flow, which is not 0.
 fn hash_of(flow: &Flow) -> u32 {
     // FNV-1a.
     let port = flow.source_port.to_be_bytes();

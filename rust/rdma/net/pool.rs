@@ -4,31 +4,45 @@
 //!
 //! Most distribution kernels zero memory when it is allocated. For a frame with 4096 bytes of
 //! payload that costs more than its CRC. So buffers come from page pools, one for each CPU: the
-//! network gives their pages back when it frees a frame, wherever that is.
+//! network gives their pages back when it frees a frame, on any CPU.
 
-use core::pin::Pin;
-use core::ptr::NonNull;
-
-use kernel::bindings::{GFP_ATOMIC, __GFP_NOWARN};
-use kernel::cpu::{nr_cpu_ids, CpuId};
-use kernel::error::from_err_ptr;
-use kernel::new_spinlock;
-use kernel::page::PAGE_SIZE;
-use kernel::prelude::*;
-use kernel::sync::{Arc, SpinLock};
-
-use rdma_bindings as bindings;
-use rdma_bindings::sk_buff;
-
-use crate::sync::BhDisabled;
-use crate::work::Background;
+use crate::{
+    sync::BhDisabled,
+    work::Background, //
+};
+use core::{
+    pin::Pin,
+    ptr::NonNull, //
+};
+use kernel::{
+    bindings::{
+        GFP_ATOMIC, //
+        __GFP_NOWARN,
+    },
+    cpu::{
+        nr_cpu_ids,
+        CpuId, //
+    },
+    error::from_err_ptr,
+    new_spinlock,
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{
+        Arc,
+        SpinLock, //
+    }, //
+};
+use rdma_bindings::{
+    self as bindings,
+    sk_buff, //
+};
 
 /// Pages that buffers are cut from: the largest path MTU has room in one, with the headers of all
 /// layers and the kernel's own data.
 pub(super) const PAGES_BYTES: usize = if PAGE_SIZE < 8192 { 8192 } else { PAGE_SIZE };
 const ORDER: u32 = (PAGES_BYTES / PAGE_SIZE).ilog2();
 
-/// Pieces of an skb: fewer than any kernel can be set up for.
+/// Pieces of an skb: at most the lowest limit that a kernel can be configured for.
 const MOST_PIECES: usize = 16;
 
 /// Pages that a pool keeps beside the few for its own CPU; they are allocated as they are needed.
@@ -37,15 +51,15 @@ const KEPT: u32 = 128;
 /// The buffers of all CPUs.
 pub(super) struct Buffers(Background<Pools>);
 
-/// Pools that frames may still have buffers of.
+/// Pools with buffers that frames may still use.
 ///
-/// A buffer that is freed in a softirq of its pool's CPU goes to the pool's cache without a lock: the
-/// network looks whether it is that CPU (`page_pool_napi_local`) and then writes to the cache. To
-/// destroy a pool is to empty the cache on whatever CPU that is done, also without a lock.
-/// `page_pool_destroy` has the network look in vain from then on, but does not wait for who has
-/// looked before; it leaves that to drivers, who stop their NAPI first. Both at once lose a page, or
-/// free one twice. So when these are dropped, which sleeps, nobody goes to a cache any more before the
-/// first pool is destroyed.
+/// A buffer that is freed in a softirq of its pool's CPU goes to the pool's cache without a lock.
+/// The network checks that it runs on that CPU (`page_pool_napi_local`), and then writes to the
+/// cache. Destroying a pool empties the cache, on any CPU and without a lock. After
+/// `page_pool_destroy` the check fails, but the function does not wait for earlier checks. It
+/// leaves that to drivers, which stop their NAPI first. Both at the same time would lose a page, or
+/// free one twice. So the drop of these sleeps until no cache is in use, before it destroys the
+/// first pool.
 struct Pools {
     /// By the number of the CPU; empty for one that is not possible. Taken with bottom halves
     /// disabled, by their CPU alone, unless that can change meanwhile (PREEMPT_RT).
@@ -56,24 +70,24 @@ impl Drop for Pools {
     fn drop(&mut self) {
         for pool in self.by_cpu.iter().flatten() {
             let pool = {
-                // As whoever allocates from it does: it is unlocked before they are enabled.
+                // As in an allocation, the lock is released before bottom halves are enabled.
                 let _bh = BhDisabled::new();
                 let pool = pool.lock().0;
                 pool
             };
-            // SAFETY: The pool is ours. It has no NAPI, so nothing more is asked for.
+            // SAFETY: The pool is ours. It has no NAPI, so there is no other requirement.
             unsafe { bindings::page_pool_disable_direct_recycling(pool.as_ptr()) };
         }
-        // Who looked before that does so with bottom halves disabled, and leaves the cache before these
-        // are enabled: a read side.
+        // A CPU that checked before that has bottom halves disabled, which is a read side. It
+        // leaves the cache before it enables them.
         //
-        // SAFETY: Process context, as documented.
+        // SAFETY: This is process context, as documented.
         unsafe { kernel::bindings::synchronize_rcu() };
         // The fields are dropped next, and with them each pool.
     }
 }
 
-/// Must not be dropped on its own once something was allocated from it: see [`Pools`].
+/// A pool. It must not be dropped on its own once something was allocated from it: see [`Pools`].
 ///
 /// # Invariants
 ///
@@ -86,9 +100,9 @@ unsafe impl Send for Pool {}
 impl Drop for Pool {
     fn drop(&mut self) {
         // SAFETY: By the type invariants it is ours. Nobody allocates any more, as that takes a
-        // reference to all pools, nor does anybody use its cache: it is of `Pools`, which has seen to
-        // that, or was never used. Pages that frames still use keep the rest of the pool until they
-        // are freed; nothing of this module is called for that.
+        // reference to all pools. Nobody uses its cache: the drop of `Pools` ensured that, or the
+        // pool was never used. Pages that frames still use keep the rest of the pool until they are
+        // freed, which calls no code of this module.
         unsafe { bindings::page_pool_destroy(self.0.as_ptr()) };
     }
 }
@@ -98,8 +112,8 @@ impl Buffers {
     pub(super) fn new() -> Result<Arc<Self>> {
         let mut pools = KVec::with_capacity(nr_cpu_ids() as usize, GFP_KERNEL)?;
         for cpu in 0..nr_cpu_ids() {
-            // SAFETY: Any number may be asked about.
-            let pool = if unsafe { bindings::cpu_is_possible(cpu) } {
+            // SAFETY: The function takes any number.
+            let pool = if unsafe { bindings::cpu_possible(cpu) } {
                 let pool = new_spinlock!(Pool::new(cpu)?, "Buffers::pools");
                 Some(KBox::pin_init(pool, GFP_KERNEL)?)
             } else {
@@ -107,12 +121,12 @@ impl Buffers {
             };
             pools.push(pool, GFP_KERNEL)?;
         }
-        // What is dropped when this fails was never used.
+        // If this fails, the pools that are dropped were never used.
         let pools = Background::new(Pools { by_cpu: pools })?;
         Ok(Arc::new(Self(pools), GFP_KERNEL)?)
     }
 
-    /// The pool of the CPU that this one is as long as bottom halves are disabled.
+    /// Returns the pool of the current CPU, which stays the same while bottom halves are disabled.
     ///
     /// # Errors
     ///
@@ -123,8 +137,8 @@ impl Buffers {
         pool.and_then(Option::as_deref).ok_or(ENOMEM)
     }
 
-    /// A linear skb of ours alone, with `len` bytes of data that are to be written and `headroom`
-    /// bytes before them. Process and softirq context.
+    /// Returns a linear skb of ours alone, with `len` bytes of data that are to be written and
+    /// `headroom` bytes before them. Process and softirq context.
     ///
     /// # Errors
     ///
@@ -170,11 +184,12 @@ impl Buffers {
             let piece = left.min(PAGES_BYTES);
             // CAST: It is no more than a page or two.
             let mut size = piece as u32;
-            // SAFETY: As in `Pool::skb`.
+            // SAFETY: The pool is ours, and the lock with bottom halves disabled keeps others out.
+            // It may raise `size` to the rest of a page.
             let data = unsafe { bindings::page_pool_dev_alloc_va(pool.0.as_ptr(), &mut size) };
             let data = NonNull::new(data).ok_or(ENOMEM)?;
-            // SAFETY: The buffer is ours, of as many bytes at least, and the skb has room for it. It is
-            // marked as one whose pages are a pool's.
+            // SAFETY: The buffer is ours, of as many bytes at least, and the skb has room for it.
+            // The skb is marked as one with pages of a pool.
             unsafe { bindings::skb_attach(skb.as_ptr(), data.as_ptr(), piece as u32) };
             left = left.wrapping_sub(piece);
         }
@@ -183,7 +198,7 @@ impl Buffers {
 }
 
 impl Pool {
-    /// A pool for `cpu`. Sleeps.
+    /// Creates a pool for `cpu`. Sleeps.
     fn new(cpu: u32) -> Result<Self> {
         // SAFETY: The CPU is possible.
         let pool = from_err_ptr(unsafe { bindings::page_pool_for_cpu(cpu, ORDER, KEPT) })?;
@@ -191,12 +206,12 @@ impl Pool {
         Ok(Self(NonNull::new(pool).ok_or(ENOMEM)?))
     }
 
-    /// An empty skb with a buffer of `size`, at most `PAGES_BYTES`.
+    /// Returns an empty skb with a buffer of `size`, at most `PAGES_BYTES`.
     fn skb(&self, size: u32) -> Option<NonNull<sk_buff>> {
         let pool = self.0.as_ptr();
         let mut size = size;
         // SAFETY: The pool is ours, and the caller's lock and CPU keep others out. It may raise
-        // `size` to what is left of a page.
+        // `size` to the rest of a page.
         let data = unsafe { bindings::page_pool_dev_alloc_va(pool, &mut size) };
         let data = NonNull::new(data)?;
         // SAFETY: The buffer is ours, and of `size` bytes.
@@ -212,7 +227,7 @@ impl Pool {
     }
 }
 
-/// Bytes of a buffer with `room` bytes for a packet, and the kernel's own data behind them.
+/// Returns the number of bytes of a buffer with `room` bytes for a packet, and the kernel's own data behind them.
 #[inline]
 fn buffer_size(room: u32) -> u32 {
     const ALIGNMENT: u32 = bindings::SMP_CACHE_BYTES;
@@ -221,10 +236,10 @@ fn buffer_size(room: u32) -> u32 {
     aligned.saturating_add(bindings::SKB_OVERHEAD)
 }
 
-/// An empty skb with `room` bytes for a packet, from the allocator.
+/// Returns an empty skb with `room` bytes for a packet, from the allocator.
 fn allocate(room: u32) -> Option<NonNull<sk_buff>> {
     const NUMA_NO_NODE: i32 = -1;
 
-    // SAFETY: Callable in any context, as it must not sleep.
+    // SAFETY: The function may be called in any context, as `GFP_ATOMIC` forbids it to sleep.
     NonNull::new(unsafe { bindings::__alloc_skb(room, GFP_ATOMIC | __GFP_NOWARN, 0, NUMA_NO_NODE) })
 }

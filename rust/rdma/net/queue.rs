@@ -1,27 +1,41 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Datagrams that wait, in the order in which they came.
+//! Datagrams that wait, in the order in which they came or in one of their holder's.
 
-use core::marker::PhantomData;
-use core::ptr::{self, NonNull};
-
-use kernel::bindings::sk_buff;
-use kernel::prelude::*;
-use kernel::sync::atomic::{Atomic, Relaxed};
-
-use rdma_bindings as bindings;
-
-use crate::net::packet::{Datagram, HeldPacket};
-use crate::net::OwnFrames;
-use crate::share::Charge;
-use crate::sync::Marked;
+use crate::{
+    net::{
+        packet::{
+            Datagram,
+            HeldPacket, //
+        },
+        skb::next_of,
+        OwnFrames, //
+    },
+    share::Charge,
+    sync::Marked, //
+};
+use core::{
+    marker::PhantomData,
+    ptr::{
+        self,
+        NonNull, //
+    }, //
+};
+use kernel::{
+    bindings::sk_buff,
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    }, //
+};
 
 /// What a [`PacketQueue`] is for. The queues of each purpose are bounded together.
 pub trait Purpose {
     /// The most that all queues hold together, but for the first datagram of each.
     const MAX_OF_ALL: usize;
 
-    /// Where datagrams in these queues are counted.
+    /// Returns where datagrams in these queues are counted.
     fn held() -> &'static Atomic<usize>;
 }
 
@@ -78,13 +92,13 @@ impl<P: Purpose> PacketQueue<P> {
     /// The most that a queue holds: as many as a peer may have outstanding by default.
     pub const MAX: usize = 512;
 
-    /// How many wait in all queues of this purpose.
+    /// Returns how many wait in all queues of this purpose.
     #[inline]
     pub fn len_of_all() -> usize {
         P::held().read_once()
     }
 
-    /// An empty queue.
+    /// Creates an empty queue.
     pub const fn new() -> Self {
         Self {
             first: ptr::null_mut(),
@@ -94,13 +108,13 @@ impl<P: Purpose> PacketQueue<P> {
         }
     }
 
-    /// How many wait.
+    /// Returns how many wait.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing waits.
+    /// Returns true if nothing waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.first.is_null()
@@ -112,25 +126,89 @@ impl<P: Purpose> PacketQueue<P> {
     ///
     /// The datagram, if the queue is full, or all are.
     pub fn push(&mut self, packet: HeldPacket) -> Result<(), HeldPacket> {
-        let is_full =
-            self.len >= Self::MAX || (self.len > 0 && Self::len_of_all() >= P::MAX_OF_ALL);
-        if is_full && !packet.is_own() {
-            return Err(packet);
-        }
-        Self::count(&packet, 1);
-        let skb = packet.into_skb();
+        let skb = self.admit(packet)?;
         // SAFETY: The skb is ours, and so is its control block, which is large enough. So is the
         // last one of the list.
         unsafe {
-            bindings::skb_set_next(skb, ptr::null_mut());
+            *next_of(skb) = ptr::null_mut();
             match NonNull::new(self.last) {
-                Some(last) => bindings::skb_set_next(last.as_ptr(), skb),
+                Some(last) => *next_of(last.as_ptr()) = skb,
                 None => self.first = skb,
             }
         }
         self.last = skb;
         self.len = self.len.wrapping_add(1);
         Ok(())
+    }
+
+    /// Inserts a datagram before the first whose [place](HeldPacket::place) does not come before its own, as
+    /// `comes_before` says. If that has the same place, the new one is dropped. All must have been inserted so.
+    ///
+    /// A datagram that goes to the end costs no more than [`push`](Self::push). Another one costs a walk along
+    /// those before it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`push`](Self::push).
+    pub fn insert(
+        &mut self,
+        packet: HeldPacket,
+        comes_before: impl Fn(u32, u32) -> bool,
+    ) -> Result<(), HeldPacket> {
+        let place = packet.place();
+        // SAFETY: It is called with skbs of the list, which are ours and by the invariants came from `into_skb`.
+        let place_of = |skb: NonNull<sk_buff>| unsafe { place_of(skb) };
+        match NonNull::new(self.last) {
+            Some(last) if !comes_before(place_of(last), place) => {}
+            _ => return self.push(packet),
+        }
+        let (mut before, mut behind) = (ptr::null_mut(), self.first);
+        while let Some(skb) = NonNull::new(behind) {
+            let other = place_of(skb);
+            if other == place {
+                return Ok(());
+            }
+            if !comes_before(other, place) {
+                break;
+            }
+            before = behind;
+            // SAFETY: By the invariants the skb is ours, and linked to the next one.
+            behind = unsafe { *next_of(skb.as_ptr()) };
+        }
+        let skb = self.admit(packet)?;
+        // INVARIANT: The new skb stands between two that were neighbours. It is not the last one: the walk ended
+        // at the last one at the latest, which comes behind it.
+        //
+        // SAFETY: The skb is ours, and so is the one before it.
+        unsafe {
+            *next_of(skb) = behind;
+            match NonNull::new(before) {
+                Some(before) => *next_of(before.as_ptr()) = skb,
+                None => self.first = skb,
+            }
+        }
+        self.len = self.len.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Counts a datagram and takes its skb, which the caller links into the list.
+    ///
+    /// # Errors
+    ///
+    /// The datagram, if the queue is full, or all are.
+    #[inline]
+    fn admit(&self, packet: HeldPacket) -> Result<*mut sk_buff, HeldPacket> {
+        if self.is_full() && !packet.is_own() {
+            return Err(packet);
+        }
+        Self::count(&packet, 1);
+        Ok(packet.into_skb())
+    }
+
+    /// Returns true if no datagram has room but our own.
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.len >= Self::MAX || (self.len > 0 && Self::len_of_all() >= P::MAX_OF_ALL)
     }
 
     /// Counts `packet` among those that wait in queues of this purpose, or no more.
@@ -149,7 +227,7 @@ impl<P: Purpose> PacketQueue<P> {
         };
         match NonNull::new(self.last) {
             // SAFETY: By the invariants it is ours, and the last one of the list.
-            Some(last) => unsafe { bindings::skb_set_next(last.as_ptr(), first.as_ptr()) },
+            Some(last) => unsafe { *next_of(last.as_ptr()) = first.as_ptr() },
             None => self.first = first.as_ptr(),
         }
         // INVARIANT: The lists are one, of which the other queue has nothing left.
@@ -161,8 +239,8 @@ impl<P: Purpose> PacketQueue<P> {
     pub fn push_front(&mut self, packet: HeldPacket) {
         Self::count(&packet, 1);
         let skb = packet.into_skb();
-        // SAFETY: As in `push`.
-        unsafe { bindings::skb_set_next(skb, self.first) };
+        // SAFETY: The packet gave its skb up, so the skb and its link are ours.
+        unsafe { *next_of(skb) = self.first };
         self.first = skb;
         if self.last.is_null() {
             self.last = skb;
@@ -175,8 +253,8 @@ impl<P: Purpose> PacketQueue<P> {
         let skb = NonNull::new(self.first)?;
         // SAFETY: By the invariants the skb is ours, and linked to the next one.
         unsafe {
-            self.first = bindings::skb_next(skb.as_ptr());
-            bindings::skb_set_next(skb.as_ptr(), ptr::null_mut());
+            self.first = *next_of(skb.as_ptr());
+            *next_of(skb.as_ptr()) = ptr::null_mut();
         }
         if self.first.is_null() {
             self.last = ptr::null_mut();
@@ -208,6 +286,7 @@ struct Note {
     is_ipv6: bool,
     is_own: bool,
     charges: Option<[Charge; 2]>,
+    place: u32,
 }
 
 static_assert!(
@@ -215,9 +294,23 @@ static_assert!(
     "a control block has no more"
 );
 
+/// Returns the [place](HeldPacket::place) of a held packet.
+///
+/// # Safety
+///
+/// `skb` must have come from [`HeldPacket::into_skb`], and be nobody else's since.
+unsafe fn place_of(skb: NonNull<sk_buff>) -> u32 {
+    // SAFETY: By the safety requirements the note is there. A reference to it would not be aligned.
+    unsafe {
+        let note = (&raw const (*skb.as_ptr()).cb).cast::<Note>();
+        ptr::addr_of!((*note).place).read_unaligned()
+    }
+}
+
 impl HeldPacket {
     /// Gives the skb away, with what is known of it in its control block.
     fn into_skb(self) -> *mut sk_buff {
+        let place = self.place();
         let (datagram, charges) = self.into_parts();
         let Datagram {
             skb,
@@ -232,10 +325,11 @@ impl HeldPacket {
             is_ipv6,
             is_own,
             charges,
+            place,
         };
         // SAFETY: The skb was ours, as was its control block, which has room for it.
         unsafe {
-            bindings::skb_cb(skb.as_ptr())
+            (&raw mut (*skb.as_ptr()).cb)
                 .cast::<Note>()
                 .write_unaligned(note)
         };
@@ -248,7 +342,7 @@ impl HeldPacket {
     unsafe fn from_skb(skb: NonNull<sk_buff>) -> Self {
         // SAFETY: By the safety requirements it is there, and read once.
         let note = unsafe {
-            bindings::skb_cb(skb.as_ptr())
+            (&raw mut (*skb.as_ptr()).cb)
                 .cast::<Note>()
                 .read_unaligned()
         };
@@ -258,6 +352,7 @@ impl HeldPacket {
             is_ipv6,
             is_own,
             charges,
+            place,
         } = note;
         let datagram = Datagram {
             skb,
@@ -267,6 +362,8 @@ impl HeldPacket {
             psns,
         };
         // INVARIANT: As they were.
-        Self::from_parts(datagram, charges)
+        let mut packet = Self::from_parts(datagram, charges);
+        packet.set_place(place);
+        packet
     }
 }

@@ -2,34 +2,45 @@
 
 //! Frames that leave together.
 
+use crate::net::{
+    frame::{
+        Skb,
+        MAX_IP_BYTES, //
+    },
+    headers::UDP_BYTES,
+    path::NextHop,
+    skb::{
+        next_of,
+        shared_info, //
+    },
+    Credit, //
+};
 use core::ptr::NonNull;
-
-use kernel::bindings::sk_buff;
-use kernel::sync::Arc;
-
-use rdma_bindings as bindings;
-
-use roce::icrc::UDP_BYTES;
-
-use crate::net::frame::{Skb, MAX_IP_BYTES};
-use crate::net::path::NextHop;
-use crate::net::Credit;
+use kernel::{
+    bindings::{
+        sk_buff,
+        CHECKSUM_UNNECESSARY,
+        SKB_GSO_FRAGLIST,
+        SKB_GSO_UDP_L4,
+        SKB_MAX_CSUM_LEVEL, //
+    },
+    sync::Arc, //
+};
 
 /// Frames of one path that go through the network's layers as one, each still a packet of its own.
 ///
-/// The kernel calls that segmentation offload by a list. Whoever cannot take it whole, be it a
-/// netdev or a receiver, takes it apart, which is not much more than to undo the list. All frames are
-/// of one size but for the last, which may be shorter, so that also those can who copy it into one
-/// buffer first.
+/// The kernel calls this segmentation offload by a list. For a netdev or a receiver that does not
+/// support it, the kernel splits the list, which is cheap. All frames except the last have one size, and
+/// the last may be shorter. So the kernel can also split a train that was copied into one buffer.
 ///
 /// # Invariants
 ///
 /// - `head` is ours alone, a whole packet without owner and destructor; the `frames - 1` others are
-///   its list, which ends with `last`. Each is complete and linear, and has its own headers, which
-///   are below its data but for those of the head.
-/// - `bytes` is the length of all: the head, and of the others what follows the UDP header. It is at
-///   most [`MAX_IP_BYTES`].
-/// - The route of `next_hop`, if it has one, is that of the path which has this.
+///   its list, which ends with `last`. Each is complete and linear, and has its own headers. They
+///   lie before its data, except in the head.
+/// - `bytes` is the length of the head and of the UDP payload of the others. It is at most
+///   [`MAX_IP_BYTES`].
+/// - The route of `next_hop`, if it has one, is that of the path that owns the train.
 pub(super) struct Train {
     pub(super) next_hop: NextHop,
     head: Skb,
@@ -39,7 +50,7 @@ pub(super) struct Train {
     headers: u32,
     bytes: u32,
     frames: u32,
-    /// The last one is shorter than the others.
+    /// True if the last frame is shorter than the others.
     is_closed: bool,
 }
 
@@ -47,7 +58,7 @@ pub(super) struct Train {
 unsafe impl Send for Train {}
 
 impl Train {
-    /// A train of one frame: a complete packet with `size` bytes of UDP payload.
+    /// Creates a train of one frame: a complete packet with `size` bytes of UDP payload.
     ///
     /// # Safety
     ///
@@ -55,7 +66,7 @@ impl Train {
     /// as long as the train is there.
     #[inline]
     pub(super) unsafe fn new(next_hop: NextHop, head: Skb, size: u32) -> Self {
-        // INVARIANT: By the safety requirements; there are no others.
+        // INVARIANT: By the safety requirements `head` is as described, and there are no others.
         Self {
             next_hop,
             headers: head.len().wrapping_sub(size),
@@ -68,7 +79,7 @@ impl Train {
         }
     }
 
-    /// Whether a frame with `size` bytes of UDP payload can be its next.
+    /// Returns true if a frame with `size` bytes of UDP payload can be its next.
     #[inline]
     pub(super) fn takes(&self, size: u32) -> bool {
         matches!(self.next_hop, NextHop::Routed(_))
@@ -78,19 +89,19 @@ impl Train {
             && self.frames < Credit::MOST
     }
 
-    /// How many there are.
+    /// Returns the number of frames.
     #[inline]
     pub(super) fn frames(&self) -> u32 {
         self.frames
     }
 
-    /// Bytes of the UDP payload of all.
+    /// Returns the number of bytes of the UDP payload of all.
     #[inline]
     pub(super) fn payload_bytes(&self) -> u32 {
         self.bytes.wrapping_sub(self.headers)
     }
 
-    /// The number of the next one.
+    /// Returns the number of the next one.
     #[inline]
     pub(super) fn next(&self) -> u16 {
         // CAST: At most `Credit::MOST`.
@@ -110,7 +121,15 @@ impl Train {
         // The headers are in the linear part.
         unsafe {
             kernel::bindings::skb_pull(skb.as_ptr(), self.headers);
-            bindings::skb_append_to_list(self.head.as_ptr(), last, skb.as_ptr());
+            let (head, skb) = (self.head.as_ptr(), skb.as_ptr());
+            if last.is_null() {
+                (*shared_info(head)).frag_list = skb;
+            } else {
+                *next_of(last) = skb;
+            }
+            (*head).len = (*head).len.wrapping_add((*skb).len);
+            (*head).data_len = (*head).data_len.wrapping_add((*skb).len);
+            (*head).truesize = (*head).truesize.wrapping_add((*skb).truesize);
         }
         // INVARIANT: Appended just now.
         self.last = Some(skb);
@@ -119,8 +138,8 @@ impl Train {
         self.is_closed = size < self.size;
     }
 
-    /// Couples the frames, and counts them against `credit`. What is left to be done is to send the
-    /// skb, which is given away.
+    /// Couples the frames, and counts them against `credit`. Returns the skb, which the caller must
+    /// send.
     #[inline]
     pub(super) fn couple(self, credit: &Arc<Credit>) -> (NextHop, NonNull<sk_buff>) {
         let udp_len = self.payload_bytes().wrapping_add(UDP_BYTES as u32);
@@ -129,19 +148,28 @@ impl Train {
             let field = (self.headers as usize).wrapping_sub(UDP_BYTES - UDP_LENGTH);
             // CAST: It is below 64 KiB.
             let udp_len = (udp_len as u16).to_be_bytes();
-            // SAFETY: The skb is ours, with IP and UDP headers at the start of its linear part. By the
-            // type invariants it is what the kernel takes for such a list.
+            // SAFETY: The skb is ours, with IP and UDP headers at the start of its linear part. By
+            // the type invariants it has the form that the kernel expects of such a list.
             unsafe {
                 let at = (*skb.as_ptr()).data.add(field);
                 core::ptr::copy_nonoverlapping(udp_len.as_ptr(), at, udp_len.len());
-                bindings::skb_couple_list(skb.as_ptr(), self.size, self.frames);
+                // The fields are as GRO sets them for a list of UDP datagrams. They have no
+                // checksum, and every layer that checks it takes one level. CAST: Both numbers are
+                // of 16 bits.
+                let shared = shared_info(skb.as_ptr());
+                (*shared).gso_type = (SKB_GSO_UDP_L4 | SKB_GSO_FRAGLIST) as u32;
+                (*shared).gso_size = self.size as u16;
+                (*shared).gso_segs = self.frames as u16;
+                let headers = (*skb.as_ptr()).__bindgen_anon_4.headers.as_mut();
+                headers.set_ip_summed(CHECKSUM_UNNECESSARY as u8);
+                headers.set_csum_level(SKB_MAX_CSUM_LEVEL as u8);
             }
         }
-        // SAFETY: By the type invariants.
+        // SAFETY: By the type invariants the skb is ours alone, with neither owner nor destructor.
         unsafe { credit.charge(skb.as_ptr(), self.frames) };
         (self.next_hop, skb)
     }
 }
 
-/// Where the length is in a UDP header.
+/// Offset of the length in a UDP header.
 const UDP_LENGTH: usize = 4;

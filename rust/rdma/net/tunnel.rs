@@ -1,30 +1,43 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sockets that hand every datagram to a function.
+//! Sockets that pass every datagram to a function.
 
-use core::ptr;
-use core::ptr::NonNull;
-
-use kernel::bindings::{sk_buff, sock};
-use kernel::error::to_result;
-use kernel::ffi::c_int;
-use kernel::new_mutex;
-use kernel::prelude::*;
-use kernel::sync::{Arc, Mutex};
-
+use crate::{
+    module::Hold,
+    net::{
+        namespace::Tunnels,
+        PerNet,
+        PerNetRef,
+        RxPacket, //
+    },
+    sync::BhDisabled, //
+};
+use core::ptr::{
+    self,
+    NonNull, //
+};
+use kernel::{
+    bindings::{
+        sk_buff,
+        sock, //
+    },
+    error::to_result,
+    ffi::c_int,
+    new_mutex,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
+};
 use rdma_bindings as bindings;
-
-use crate::module::Hold;
-use crate::net::namespace::Tunnels;
-use crate::net::{PerNet, PerNetRef, RxPacket};
-use crate::sync::BhDisabled;
 
 /// Takes the datagrams of a [`Tunnel`].
 pub trait Receiver: Send + Sync + 'static {
-    /// A datagram arrived.
+    /// Handles a datagram that arrived.
     ///
     /// Softirq context, in a read side of RCU ([`RxPacket::context`]); must not sleep. May run on
-    /// several CPUs at a time. The UDP checksum, if there is one, was found right.
+    /// several CPUs at a time. The UDP checksum, if there is one, was correct.
     fn receive(&self, packet: RxPacket<'_>);
 }
 
@@ -48,13 +61,13 @@ pub struct Tunnel<R: Receiver> {
     namespace: Arc<Tunnels>,
 }
 
-/// What the namespace knows about a tunnel.
+/// The part of a tunnel that its namespace uses.
 pub(crate) trait Close: Send + Sync {
     /// Closes the socket, if it is open, and waits until the receiver is not running. Sleeps.
     fn close(&self);
 }
 
-/// `sk_user_data` has flags in its lowest three bits, so what it points to is aligned to 8.
+/// `sk_user_data` has flags in its lowest three bits, so its target is aligned to 8.
 ///
 /// # Invariants
 ///
@@ -89,8 +102,8 @@ impl<R: Receiver> Tunnel<R> {
     ///
     /// # Errors
     ///
-    /// `EADDRINUSE` when somebody has the port, such as another RoCE driver; `EAFNOSUPPORT` when
-    /// IPv6 is disabled; `ENOMEM`; `ENODEV` when the module is being unloaded.
+    /// `EADDRINUSE` when the port is in use, for example by another RoCE driver; `EAFNOSUPPORT`
+    /// when IPv6 is disabled; `ENOMEM`; `ENODEV` when the module is being unloaded.
     pub fn open<T: PerNet>(
         namespace: &PerNetRef<'_, T>,
         family: Family,
@@ -110,13 +123,13 @@ impl<R: Receiver> Tunnel<R> {
             inner,
             namespace: namespace.tunnels().clone(),
         };
-        // Known before it is open, so that the namespace cannot go without closing it. If the rest
-        // fails, `tunnel` is dropped and forgotten again.
+        // The namespace knows the tunnel before it is open, so that its removal closes the tunnel.
+        // If the rest fails, the drop of `tunnel` removes it again.
         tunnel.namespace.add(tunnel.inner.clone())?;
 
         let socket = create(namespace.net().as_raw(), family, port)?;
-        // SAFETY: The socket is ours and new. The data outlives the socket: `Inner` is held by
-        // `tunnel`, whose drop closes it.
+        // SAFETY: The socket is ours and new. The data outlives the socket: `tunnel` holds the
+        // `Inner`, and its drop closes the socket.
         unsafe { tunnel.inner.attach(namespace.net().as_raw(), &socket) };
         // INVARIANT: Attached just now.
         *tunnel.inner.socket.lock() = Some(socket);
@@ -131,7 +144,7 @@ impl<R: Receiver> Drop for Tunnel<R> {
     }
 }
 
-/// A UDP socket of `net`, bound to `port`.
+/// Returns a UDP socket of `net`, bound to `port`.
 fn create(net: *mut bindings::net, family: Family, port: u16) -> Result<Socket> {
     // SAFETY: Zeros are valid for all of it.
     let mut config: bindings::udp_port_cfg = unsafe { core::mem::zeroed() };
@@ -153,7 +166,7 @@ fn create(net: *mut bindings::net, family: Family, port: u16) -> Result<Socket> 
 }
 
 impl<R: Receiver> Inner<R> {
-    /// Has the socket call us.
+    /// Makes the socket call [`encap_rcv`](Self::encap_rcv).
     ///
     /// # Safety
     ///
@@ -165,15 +178,15 @@ impl<R: Receiver> Inner<R> {
         config.sk_user_data = ptr::from_ref(self).cast_mut().cast();
         config.encap_type = 1;
         config.encap_rcv = Some(Self::encap_rcv);
-        // SAFETY: By the safety requirements.
+        // SAFETY: By the safety requirements the socket is new, and `self` outlives it.
         unsafe { bindings::setup_udp_tunnel_sock(net, (*socket.0.as_ptr()).sk, &mut config) };
     }
 
-    /// Takes a datagram; 0 says that it is ours to free.
+    /// Takes a datagram. Returns 0, so that the UDP layer leaves it to this module.
     ///
     /// # Safety
     ///
-    /// For the UDP layer to call, on a socket that was [attached](Self::attach).
+    /// Only the UDP layer may call it, on a socket that was [attached](Self::attach).
     // Rules: ENC-24
     unsafe extern "C" fn encap_rcv(sk: *mut sock, skb: *mut sk_buff) -> c_int {
         // SAFETY: The stack calls this with bottom halves disabled, and until it returns.
@@ -183,8 +196,8 @@ impl<R: Receiver> Inner<R> {
         let packet = unsafe { RxPacket::new(skb, &context) };
         // SAFETY: The socket is valid, and this is a read side.
         let this = unsafe { bindings::rcu_dereference_sk_user_data(sk) }.cast::<Self>();
-        // SAFETY: It is null once the socket is being closed; else the one that attached it, which
-        // stays in place until this read side is over.
+        // SAFETY: It is null once the socket is being closed; otherwise it is the `Inner` that
+        // attached it, which stays in place until this read side is over.
         if let (Some(this), Some(packet)) = (unsafe { this.as_ref() }, packet) {
             this.receiver.receive(packet);
         }
@@ -197,9 +210,9 @@ impl<R: Receiver> Close for Inner<R> {
         let mut socket = self.socket.lock();
         if let Some(socket) = socket.take() {
             drop(socket);
-            // Who found the socket before may still be in the receiver.
+            // A CPU that found the socket before may still be in the receiver.
             //
-            // SAFETY: Process context.
+            // SAFETY: This is process context, as `close` sleeps.
             unsafe { bindings::synchronize_net() };
         }
     }

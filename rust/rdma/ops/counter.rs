@@ -2,23 +2,34 @@
 
 //! Counters that `rdma statistic qp` binds queue pairs to.
 //!
-//! A counter is a set of the values that a port has, too. While a queue pair is bound to one, what
-//! it does is counted there and not by the port: the core adds the counters to what it shows of the
-//! port, also those that are gone.
+//! A counter has the same values as a port. While a queue pair is bound to one, its work is counted
+//! there and not by the port. The core adds the values of all counters to those that it shows of
+//! the port, also of destroyed ones.
 
-use core::mem::{align_of, size_of, MaybeUninit};
-use core::ptr;
-
-use kernel::error::from_result;
-use kernel::ffi::c_int;
-
+use super::{
+    stats::{
+        alloc_stats,
+        values_of, //
+    },
+    NewCounter,
+    Operations, //
+};
+use crate::object::Qp;
+use core::{
+    mem::{
+        align_of,
+        size_of,
+        MaybeUninit, //
+    },
+    ptr, //
+};
+use kernel::{
+    error::from_result,
+    ffi::c_int, //
+};
 use rdma_bindings as bindings;
 
-use super::stats::{alloc_stats, values_of};
-use super::{NewCounter, Operations};
-use crate::object::Qp;
-
-/// What the core has allocated for a counter.
+/// The structure that the core allocates for a counter.
 ///
 /// # Invariants
 ///
@@ -30,7 +41,7 @@ pub(super) struct Counter<T: Operations> {
 }
 
 impl<T: Operations> Counter<T> {
-    /// Bytes of the whole.
+    /// Bytes of the structure.
     pub(super) const SIZE: usize = {
         // The core allocates by `kzalloc`, which aligns no better.
         assert!(align_of::<Self>() <= bindings::ARCH_KMALLOC_MINALIGN);
@@ -38,7 +49,7 @@ impl<T: Operations> Counter<T> {
     };
 }
 
-/// Where the driver's value of `counter` is.
+/// Returns the address of the driver's value of `counter`.
 ///
 /// # Safety
 ///
@@ -49,14 +60,14 @@ unsafe fn data_of<T: Operations>(counter: *mut bindings::rdma_counter) -> *mut T
     unsafe { (&raw mut (*counter).data).cast() }
 }
 
-/// `ib_device_ops.counter_init`: there is nothing to do before a queue pair is bound.
+/// Implements `ib_device_ops::counter_init`. There is nothing to do before a queue pair is bound.
 ///
 /// # Safety
 ///
 /// Any call is safe.
 pub(super) unsafe extern "C" fn init(_counter: *mut bindings::rdma_counter) {}
 
-/// `ib_device_ops.counter_alloc_stats`.
+/// Implements `ib_device_ops::counter_alloc_stats`.
 ///
 /// # Safety
 ///
@@ -67,13 +78,14 @@ pub(super) unsafe extern "C" fn stats<T: Operations>(
     alloc_stats::<T>()
 }
 
-/// `ib_device_ops.counter_bind_qp`. The first queue pair makes the driver's part of the counter: the
-/// core frees one to which none could be bound without telling the driver.
+/// Implements `ib_device_ops::counter_bind_qp`. The first queue pair creates the driver's part of
+/// the counter. The core frees a counter to which none could be bound, and does not call the driver
+/// then.
 ///
 /// # Safety
 ///
-/// To be called by the core alone, with a counter and a queue pair of the same device of `T`, and
-/// the counter's lock held.
+/// Only the core may call it, with a counter and a queue pair of the same device of `T`, and the
+/// counter's lock held.
 pub(super) unsafe extern "C" fn bind<T: Operations>(
     counter: *mut bindings::rdma_counter,
     qp: *mut bindings::ib_qp,
@@ -84,7 +96,7 @@ pub(super) unsafe extern "C" fn bind<T: Operations>(
         let object = unsafe { Qp::<T>::from_raw(qp) };
         // SAFETY: The core passes a counter that it has allocated for this driver.
         let data = unsafe { data_of::<T>(counter) };
-        // SAFETY: As above; its lock is held.
+        // SAFETY: The core passes a valid counter, and holds its lock.
         if unsafe { (*counter).id } == 0 {
             let NewCounter { data: new, id } = T::new_counter(object.device())?;
             // SAFETY: There is room for it, and nobody else has it yet.
@@ -102,32 +114,32 @@ pub(super) unsafe extern "C" fn bind<T: Operations>(
     })
 }
 
-/// `ib_device_ops.counter_unbind_qp`.
+/// Implements `ib_device_ops::counter_unbind_qp`.
 ///
 /// # Safety
 ///
-/// To be called by the core alone, with a queue pair of a device of `T` that is bound to a counter,
-/// whose lock is held.
+/// Only the core may call it, with a queue pair of a device of `T` that is bound to a counter, and
+/// the counter's lock held.
 pub(super) unsafe extern "C" fn unbind<T: Operations>(
     qp: *mut bindings::ib_qp,
     _port: u32,
 ) -> c_int {
     // SAFETY: The core passes a queue pair that was created, and holds it.
     T::unbind_counter(unsafe { Qp::from_raw(qp) });
-    // SAFETY: As above; the core leaves this field to the driver.
+    // SAFETY: The core passes a valid queue pair, and leaves this field to the driver.
     unsafe { (*qp).counter = ptr::null_mut() };
     0
 }
 
-/// `ib_device_ops.counter_update_stats`.
+/// Implements `ib_device_ops::counter_update_stats`.
 ///
 /// # Safety
 ///
-/// To be called by the core alone, with a counter of a device of `T`, whose lock is held.
+/// Only the core may call it, with a counter of a device of `T`, and the counter's lock held.
 pub(super) unsafe extern "C" fn update<T: Operations>(
     counter: *mut bindings::rdma_counter,
 ) -> c_int {
-    // SAFETY: The core passes a counter whose numbers were allocated by `stats`.
+    // SAFETY: The core passes a counter with values that `stats` allocated.
     let values = unsafe { values_of((*counter).stats) };
     // SAFETY: The core shows counters to which a queue pair was bound, so by the invariant of
     // `Counter` the data are there.
@@ -135,15 +147,16 @@ pub(super) unsafe extern "C" fn update<T: Operations>(
     0
 }
 
-/// `ib_device_ops.counter_dealloc`.
+/// Implements `ib_device_ops::counter_dealloc`.
 ///
 /// # Safety
 ///
-/// To be called by the core alone, with a counter of a device of `T` that nobody uses any more.
+/// Only the core may call it, with a counter of a device of `T` that nobody uses any more.
 pub(super) unsafe extern "C" fn dealloc<T: Operations>(
     counter: *mut bindings::rdma_counter,
 ) -> c_int {
-    // SAFETY: As above; the core deallocates counters to which a queue pair was bound.
+    // SAFETY: The counter is valid and has no other user. The core deallocates counters to which a
+    // queue pair was bound, so that its data were made.
     unsafe {
         ptr::drop_in_place(data_of::<T>(counter));
         (*counter).id = 0;

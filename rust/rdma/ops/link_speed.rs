@@ -1,28 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How fast a port is.
-
-use kernel::error::to_result;
-use kernel::prelude::*;
-
-use rdma_bindings as bindings;
+//! The speed of a port.
 
 use super::Operations;
-use crate::device::attr::LinkSpeed;
-use crate::device::Device;
-use crate::errno::EOPNOTSUPP;
+use crate::{
+    device::{
+        attr::LinkSpeed,
+        Device, //
+    },
+    errno::EOPNOTSUPP, //
+};
+use kernel::{
+    error::to_result,
+    prelude::*, //
+};
+use rdma_bindings as bindings;
 
 impl<T: Operations> Device<T> {
-    /// How fast the netdev of `port` is, by ethtool.
+    /// Returns the speed of the netdev of `port`, as ethtool reports it.
     ///
     /// Takes the RTNL lock, which the caller must not hold; may sleep.
     ///
     /// # Errors
     ///
-    /// `ENODEV` if the port has no netdev any more, `EOPNOTSUPP` if the netdev doesn't say.
+    /// `ENODEV` if the port has no netdev any more, `EOPNOTSUPP` if the netdev does not report it.
     pub fn link_speed(&self, port: u32) -> Result<LinkSpeed> {
         let netdev = T::get_netdev(self, port).ok_or(ENODEV)?;
-        // The core would write to the log each time that it is asked.
+        // Without this check, the core would write to the log at each call.
         // SAFETY: There is a reference to the netdev.
         let is_known = unsafe { bindings::netdev_has_link_ksettings(netdev.as_raw()) };
         if !is_known {

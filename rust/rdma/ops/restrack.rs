@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a driver tells of its objects.
-
-use kernel::ffi::c_int;
-
-use rdma_bindings as bindings;
+//! The details that a driver reports of its objects.
 
 use super::Operations;
-use crate::object::{Cq, Mr, Qp, Srq};
-use crate::restrack::write;
+use crate::{
+    object::{
+        Cq,
+        Mr,
+        Qp,
+        Srq, //
+    },
+    restrack::write, //
+};
+use kernel::ffi::c_int;
+use rdma_bindings as bindings;
 
 macro_rules! callback {
     ($(#[$meta:meta])* $callback:ident, $object:ident, $c:ident, $verb:ident) => {
@@ -16,14 +21,14 @@ macro_rules! callback {
         ///
         /// # Safety
         ///
-        /// To be called by the core alone, with a message that it writes and an object of a device
-        /// of `T` that it keeps from being destroyed.
+        /// Only the core may call it, with a message that it writes and an object of a device of
+        /// `T` that it keeps from being destroyed.
         pub(super) unsafe extern "C" fn $callback<T: Operations>(
             message: *mut bindings::sk_buff,
             object: *mut bindings::$c,
         ) -> c_int {
-            // SAFETY: The core passes an object that was created: it enters one in its tables after
-            // that, takes it out before it has it destroyed, and waits for those who look at it.
+            // SAFETY: The core passes an object that was created: it enters an object in its tables
+            // after the creation, removes it before the destruction, and waits for its readers.
             let object = unsafe { $object::<T>::from_raw(object) };
             // SAFETY: The core passes a message that it writes.
             unsafe { write(message, |details| T::$verb(object, details)) }

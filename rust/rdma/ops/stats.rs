@@ -2,19 +2,17 @@
 
 //! The counters of a port.
 
-use kernel::ffi::c_int;
-
-use rdma_bindings as bindings;
-
 use super::Operations;
 use crate::device::Device;
+use kernel::ffi::c_int;
+use rdma_bindings as bindings;
 
-/// Numbers for all counters of `T`; null if there is no memory.
+/// Allocates values for all counters of `T`. Returns null if there is no memory.
 pub(super) fn alloc_stats<T: Operations>() -> *mut bindings::rdma_hw_stats {
     let Ok(count) = c_int::try_from(T::COUNTERS.len()) else {
         return core::ptr::null_mut();
     };
-    // SAFETY: The descriptions are static and as many as is said; `Counter` is transparent.
+    // SAFETY: There are `count` descriptions, which are static. `Counter` is transparent.
     unsafe {
         bindings::rdma_alloc_hw_stats_struct(
             T::COUNTERS.as_ptr().cast(),
@@ -24,13 +22,14 @@ pub(super) fn alloc_stats<T: Operations>() -> *mut bindings::rdma_hw_stats {
     }
 }
 
-/// The numbers in `stats`.
+/// Returns the numbers in `stats`.
 ///
 /// # Safety
 ///
 /// `stats` must come from [`alloc_stats`], and be nobody else's for `'a`.
 pub(super) unsafe fn values_of<'a>(stats: *mut bindings::rdma_hw_stats) -> &'a mut [u64] {
-    // SAFETY: They were allocated for as many as this.
+    // SAFETY: `alloc_stats` allocated `num_counters` values, and by the safety requirements nobody
+    // else uses them.
     unsafe {
         core::slice::from_raw_parts_mut(
             (&raw mut (*stats).value).cast::<u64>(),
@@ -39,7 +38,7 @@ pub(super) unsafe fn values_of<'a>(stats: *mut bindings::rdma_hw_stats) -> &'a m
     }
 }
 
-/// `ib_device_ops.alloc_hw_port_stats`.
+/// Implements `ib_device_ops::alloc_hw_port_stats`.
 ///
 /// # Safety
 ///
@@ -51,12 +50,12 @@ pub(super) unsafe extern "C" fn alloc<T: Operations>(
     alloc_stats::<T>()
 }
 
-/// `ib_device_ops.get_hw_stats`: fills in all counters, whichever is asked for.
+/// Implements `ib_device_ops::get_hw_stats`. Stores all counters, regardless of the requested one.
 ///
 /// # Safety
 ///
-/// To be called by the core alone, with a device of `T` and what was allocated by [`alloc`]
-/// for it.
+/// Only the core may call it, with a device of `T` and the statistics that [`alloc`] allocated for
+/// it.
 pub(super) unsafe extern "C" fn get<T: Operations>(
     device: *mut bindings::ib_device,
     stats: *mut bindings::rdma_hw_stats,
@@ -65,9 +64,9 @@ pub(super) unsafe extern "C" fn get<T: Operations>(
 ) -> c_int {
     // SAFETY: The core passes a registered device of ours.
     let device = unsafe { Device::<T>::from_raw(device) };
-    // SAFETY: The core passes what was allocated for it, and holds its lock.
+    // SAFETY: The core passes statistics that `alloc` allocated, and holds their lock.
     let values = unsafe { values_of(stats) };
     T::port_counters(device, port, values);
-    // SAFETY: As above.
+    // SAFETY: The core passes valid statistics, and holds their lock.
     unsafe { (*stats).num_counters }
 }

@@ -2,46 +2,94 @@
 
 //! `ib_device_ops` of a driver, and the functions in it.
 //!
-//! Each function turns the core's arguments into those of [`Operations`] and the result into what
-//! the core expects. All have the same safety requirement: to be called by the core alone, as its
-//! documentation of the operation says, for a device that was made by
+//! Each function turns the core's arguments into those of [`Operations`] and the result into the
+//! form that the core expects. A *device of `T`* is one that was made by
 //! [`NewDevice::new`](crate::link::NewDevice::new) for `T`.
 
-// Said once, above.
-#![allow(clippy::missing_safety_doc)]
-
-use core::mem::MaybeUninit;
-use core::ptr::{self, NonNull};
-
-use kernel::error::from_result;
-use kernel::ffi::{c_int, c_uint};
-use kernel::prelude::*;
-use kernel::sync::aref::ARef;
-
-use rdma_bindings as bindings;
-use roce::pma::MAD_BYTES;
-
 use super::{
-    counter, restrack, stats, Advice, AdvisedRange, CqInit, DmaBufInit, MrChange, MrInit, MrRange,
-    MwKind, NewCq, NewMr, NewMw, NewQp, Notify, Operations, SrqAttr, SrqChange,
+    counter,
+    restrack,
+    stats,
+    sysfs,
+    Advice,
+    AdvisedRange,
+    CqInit,
+    DmaBufInit,
+    MrChange,
+    MrInit,
+    MrRange,
+    MwKind,
+    NewCq,
+    NewMr,
+    NewMw,
+    NewQp,
+    Notify,
+    Operations,
+    SrqAttr,
+    SrqChange,
+    MAD_BYTES, //
 };
-use crate::ah::AhAttr;
-use crate::device::Device;
-use crate::errno::EOPNOTSUPP;
-use crate::mmap::{map_ring, mmap_free_callback, RingFile};
-use crate::object::{Ah, Body, Cq, Mr, Mw, Pd, Qp, Srq, Ucontext};
-use crate::post::{Completions, RecvList, SendList};
-use crate::qp::{QpAttr, QpInit};
-use crate::registry;
-use crate::sg::SgPages;
-use crate::udata::Udata;
-use crate::upcall::{CqUpcall, QpUpcall, SrqUpcall};
+use crate::{
+    ah::AhAttr,
+    device::Device,
+    errno::EOPNOTSUPP,
+    mmap::{
+        map_ring,
+        mmap_free_callback,
+        RingFile, //
+    },
+    object::{
+        Ah,
+        Body,
+        Cq,
+        Mr,
+        Mw,
+        Pd,
+        Qp,
+        Srq,
+        Ucontext, //
+    },
+    post::{
+        Completions,
+        RecvList,
+        SendList, //
+    },
+    qp::{
+        QpAttr,
+        QpInit, //
+    },
+    registry,
+    sg::SgPages,
+    udata::Udata,
+    upcall::{
+        CqUpcall,
+        QpUpcall,
+        SrqUpcall, //
+    }, //
+};
+use core::{
+    mem::MaybeUninit,
+    ptr::{
+        self,
+        NonNull, //
+    }, //
+};
+use kernel::{
+    error::from_result,
+    ffi::{
+        c_int,
+        c_uint, //
+    },
+    prelude::*,
+    sync::aref::ARef, //
+};
+use rdma_bindings as bindings;
 
 /// Commands of the write interface that the core offers only to drivers that ask for them.
 pub(crate) const COMMANDS: u64 = 1 << bindings::ib_uverbs_write_cmds_IB_USER_VERBS_CMD_POST_SEND
     | 1 << bindings::ib_uverbs_write_cmds_IB_USER_VERBS_CMD_REQ_NOTIFY_CQ;
 
-/// The operations of the driver `T`.
+/// Returns the operations of the driver `T`.
 pub(crate) fn ops<T: Operations>() -> &'static bindings::ib_device_ops {
     &Table::<T>::OPS
 }
@@ -60,6 +108,7 @@ impl<T: Operations> Table<T> {
         ops.size_ib_cq = Cq::<T>::SIZE;
         ops.size_ib_qp = Qp::<T>::SIZE;
 
+        ops.device_group = (&raw const *sysfs::Attributes::<T>::GROUP).cast();
         ops.query_device = Some(query_device::<T>);
         ops.modify_device = Some(modify_device);
         ops.query_port = Some(query_port::<T>);
@@ -171,7 +220,7 @@ impl<T: Operations> Table<T> {
     };
 }
 
-/// The errno of `result`, or 0.
+/// Returns the errno of `result`, or 0.
 fn to_errno(result: Result) -> c_int {
     match result {
         Ok(()) => 0,
@@ -181,6 +230,13 @@ fn to_errno(result: Result) -> c_int {
 
 // Devices and ports
 
+/// Implements `ib_device_ops::query_device`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::query_device`. `device` must be a device of `T`
+/// that a verb is called for. `attr` must be valid for reads and writes. `udata` must be null or
+/// that of this verb.
 unsafe extern "C" fn query_device<T: Operations>(
     device: *mut bindings::ib_device,
     attr: *mut bindings::ib_device_attr,
@@ -202,7 +258,12 @@ unsafe extern "C" fn query_device<T: Operations>(
     })
 }
 
-/// Takes a new description of the node, which the core shows and otherwise leaves to the driver.
+/// Stores a new description of the node. The core shows it, and leaves its change to the driver.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::modify_device`. `device` must be a valid device,
+/// and `modify` a valid description of it.
 unsafe extern "C" fn modify_device(
     device: *mut bindings::ib_device,
     mask: c_int,
@@ -219,6 +280,12 @@ unsafe extern "C" fn modify_device(
     0
 }
 
+/// Implements `ib_device_ops::query_port`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::query_port`. `device` must be a device of `T` that
+/// a verb is called for. `attr` must be valid for reads and writes.
 unsafe extern "C" fn query_port<T: Operations>(
     device: *mut bindings::ib_device,
     port: u32,
@@ -233,6 +300,12 @@ unsafe extern "C" fn query_port<T: Operations>(
     })
 }
 
+/// Implements `ib_device_ops::get_port_immutable`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::get_port_immutable`. `device` must be a device of
+/// `T`. `immutable` must be valid for reads and writes.
 unsafe extern "C" fn get_port_immutable<T: Operations>(
     device: *mut bindings::ib_device,
     port: u32,
@@ -247,6 +320,11 @@ unsafe extern "C" fn get_port_immutable<T: Operations>(
     })
 }
 
+/// Implements `ib_device_ops::get_link_layer`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::get_link_layer`. Neither argument is used.
 unsafe extern "C" fn get_link_layer(
     _device: *mut bindings::ib_device,
     _port: u32,
@@ -254,6 +332,12 @@ unsafe extern "C" fn get_link_layer(
     bindings::rdma_link_layer_IB_LINK_LAYER_ETHERNET
 }
 
+/// Implements `ib_device_ops::query_pkey`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::query_pkey`. `device` must be a device of `T` that
+/// a verb is called for. `pkey` must be valid for writes.
 unsafe extern "C" fn query_pkey<T: Operations>(
     device: *mut bindings::ib_device,
     port: u32,
@@ -264,11 +348,17 @@ unsafe extern "C" fn query_pkey<T: Operations>(
         // SAFETY: The core passes a device of ours.
         let found = T::query_pkey(unsafe { Device::from_raw(device) }, port, index)?;
         // SAFETY: The core passes a place for the key.
-        unsafe { *pkey = found.0 };
+        unsafe { *pkey = found };
         Ok(0)
     })
 }
 
+/// Implements `ib_device_ops::get_netdev`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::get_netdev`. `device` must be a device of `T` that
+/// a verb is called for.
 unsafe extern "C" fn get_netdev<T: Operations>(
     device: *mut bindings::ib_device,
     port: u32,
@@ -281,9 +371,14 @@ unsafe extern "C" fn get_netdev<T: Operations>(
     }
 }
 
-/// The last call that the core makes for a device. May sleep.
+/// Ends a device. It is the last call of the core for the device. May sleep.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::dealloc_driver`. `ib` must be a device of `T` that
+/// is not registered any more, and nobody may use its data afterwards.
 unsafe extern "C" fn dealloc_driver<T: Operations>(ib: *mut bindings::ib_device) {
-    // SAFETY: The core calls with a device of ours, whose data are still there.
+    // SAFETY: The core passes a device of ours. Its data are dropped only below.
     T::dealloc(unsafe { Device::<T>::from_raw(ib) });
     if let Some(ib) = NonNull::new(ib) {
         registry::forget(ib);
@@ -293,6 +388,12 @@ unsafe extern "C" fn dealloc_driver<T: Operations>(ib: *mut bindings::ib_device)
     }
 }
 
+/// Implements `ib_device_ops::process_mad`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::process_mad`. `device` must be a device of `T`
+/// that a verb is called for. `request` must be valid for reads, and `reply` for writes.
 unsafe extern "C" fn process_mad<T: Operations>(
     device: *mut bindings::ib_device,
     _flags: c_int,
@@ -304,8 +405,6 @@ unsafe extern "C" fn process_mad<T: Operations>(
     _reply_size: *mut usize,
     _reply_pkey_index: *mut u16,
 ) -> c_int {
-    static_assert!(core::mem::size_of::<bindings::ib_mad>() == MAD_BYTES);
-
     // SAFETY: The core passes a device of ours and a valid datagram, of plain bytes.
     let answer = unsafe { T::process_mad(Device::from_raw(device), port, &*request.cast()) };
     let mut result = bindings::ib_mad_result_IB_MAD_RESULT_SUCCESS;
@@ -320,6 +419,12 @@ unsafe extern "C" fn process_mad<T: Operations>(
 
 // Contexts
 
+/// Implements `ib_device_ops::alloc_ucontext`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::alloc_ucontext`. `ucontext` must be a new object
+/// that the core allocated for a device of `T`. `udata` must be null or that of this verb.
 unsafe extern "C" fn alloc_ucontext<T: Operations>(
     ucontext: *mut bindings::ib_ucontext,
     udata: *mut bindings::ib_udata,
@@ -337,30 +442,52 @@ unsafe extern "C" fn alloc_ucontext<T: Operations>(
     })
 }
 
+/// Implements `ib_device_ops::dealloc_ucontext`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::dealloc_ucontext`. `ucontext` must be a context of
+/// a device of `T` that was created, and nobody may use it afterwards.
 unsafe extern "C" fn dealloc_ucontext<T: Operations>(ucontext: *mut bindings::ib_ucontext) {
     // SAFETY: The core passes a context that was created, for the last time.
     unsafe { Ucontext::<T>::destroy(ucontext) };
 }
 
-/// A device goes while processes have it open.
+/// Handles the removal of a device that processes have open.
 ///
-/// That this operation is there means that the device need not wait for them: the core destroys all
-/// their objects first. What they have mapped are ordinary pages, which stay as they are.
+/// A driver with this operation does not wait for them: the core destroys all their objects first.
+/// Their mappings have ordinary pages, which stay as they are.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::disassociate_ucontext`. The argument is not used.
 unsafe extern "C" fn disassociate_ucontext(_ucontext: *mut bindings::ib_ucontext) {}
 
 /// Maps the ring that the area's offset names.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::mmap`. `ucontext` must be a context of a device of
+/// `T` that was created, and `vma` the area that is being mapped.
 unsafe extern "C" fn mmap<T: Operations>(
     ucontext: *mut bindings::ib_ucontext,
     vma: *mut bindings::vm_area_struct,
 ) -> c_int {
     // SAFETY: The core passes a context of ours, which was created.
     let file = unsafe { Ucontext::<T>::from_raw(ucontext) }.ring_file();
-    // SAFETY: The core calls for that area; all entries of our contexts are of this crate.
+    // SAFETY: The core calls `mmap` for that area, and all entries of our contexts are of this
+    // crate.
     to_errno(unsafe { map_ring(ucontext, vma, file) })
 }
 
 // Protection domains
 
+/// Implements `ib_device_ops::alloc_pd`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::alloc_pd`. `pd` must be a new object that the core
+/// allocated for a device of `T`. `udata` must be null or that of this verb.
 unsafe extern "C" fn alloc_pd<T: Operations>(
     pd: *mut bindings::ib_pd,
     udata: *mut bindings::ib_udata,
@@ -381,6 +508,12 @@ unsafe extern "C" fn alloc_pd<T: Operations>(
     })
 }
 
+/// Implements `ib_device_ops::dealloc_pd`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::dealloc_pd`. `pd` must be a domain of a device of
+/// `T` that was created, and nobody may use it afterwards.
 unsafe extern "C" fn dealloc_pd<T: Operations>(
     pd: *mut bindings::ib_pd,
     _udata: *mut bindings::ib_udata,
@@ -392,6 +525,13 @@ unsafe extern "C" fn dealloc_pd<T: Operations>(
 
 // Completion queues
 
+/// Implements `ib_device_ops::create_cq`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::create_cq`. `cq` must be a new object that the
+/// core allocated for a device of `T`. `attr` must be valid for reads, and `attrs` null or the
+/// bundle of this verb.
 unsafe extern "C" fn create_cq<T: Operations>(
     cq: *mut bindings::ib_cq,
     attr: *const bindings::ib_cq_init_attr,
@@ -402,7 +542,7 @@ unsafe extern "C" fn create_cq<T: Operations>(
             ptr::null_mut()
         } else {
             // SAFETY: The core passes a valid bundle.
-            unsafe { bindings::uverbs_driver_udata(attrs) }
+            unsafe { &raw mut (*attrs).__bindgen_anon_1.hdr.driver_udata }
         };
         // SAFETY: The core passes the arguments of a verb.
         let mut udata = unsafe { Udata::new(udata) }?;
@@ -427,6 +567,12 @@ unsafe extern "C" fn create_cq<T: Operations>(
     })
 }
 
+/// Implements `ib_device_ops::resize_user_cq`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::resize_user_cq`. `cq` must be a completion queue
+/// of a device of `T` that was created. `udata` must be null or that of this verb.
 unsafe extern "C" fn resize_cq<T: Operations>(
     cq: *mut bindings::ib_cq,
     cqe: u32,
@@ -439,12 +585,18 @@ unsafe extern "C" fn resize_cq<T: Operations>(
         let object = unsafe { Cq::<T>::from_raw(cq) };
         let cqe = T::resize_cq(object, cqe, &mut udata)?;
         object.replace_mappings(udata.into_mappings());
-        // SAFETY: As above; the core reads this number after the call.
+        // SAFETY: The core passes a valid queue, and reads this number after the call.
         unsafe { (*cq).cqe = c_int::try_from(cqe).unwrap_or(c_int::MAX) };
         Ok(0)
     })
 }
 
+/// Implements `ib_device_ops::req_notify_cq`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::req_notify_cq`. `cq` must be a completion queue of
+/// a device of `T` that was created.
 unsafe extern "C" fn req_notify_cq<T: Operations>(
     cq: *mut bindings::ib_cq,
     flags: bindings::ib_cq_notify_flags,
@@ -462,8 +614,13 @@ unsafe extern "C" fn req_notify_cq<T: Operations>(
     })
 }
 
-/// A process polls the ring that it maps. If it has the core poll for it, that is refused: the
-/// kernel's end of that ring is not where it is.
+/// Polls a completion queue of the kernel. A process polls the ring that it maps. A poll of the
+/// core for a process is refused, because the process owns the consumer's end of its ring.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::poll_cq`. `cq` must be a completion queue of a
+/// device of `T` that was created. `wcs` must be valid for writes of `count` completions.
 unsafe extern "C" fn poll_cq<T: Operations>(
     cq: *mut bindings::ib_cq,
     count: c_int,
@@ -482,19 +639,32 @@ unsafe extern "C" fn poll_cq<T: Operations>(
     }
 }
 
+/// Implements `ib_device_ops::destroy_cq`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::destroy_cq`. `cq` must be a completion queue of a
+/// device of `T` that was created, and nobody may use it afterwards.
 unsafe extern "C" fn destroy_cq<T: Operations>(
     cq: *mut bindings::ib_cq,
     _udata: *mut bindings::ib_udata,
 ) -> c_int {
     // SAFETY: The core passes an object that was created.
     T::destroy_cq(unsafe { Cq::from_raw(cq) });
-    // SAFETY: As above, for the last time.
+    // SAFETY: The core passes an object that was created, for the last time.
     unsafe { Cq::<T>::destroy(cq) };
     0
 }
 
 // Queue pairs
 
+/// Implements `ib_device_ops::create_qp`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::create_qp`. `qp` must be a new object that the
+/// core allocated for a device of `T`. `attr` must be valid, with queues of that device that the
+/// core holds. `udata` must be null or that of this verb.
 unsafe extern "C" fn create_qp<T: Operations>(
     qp: *mut bindings::ib_qp,
     attr: *mut bindings::ib_qp_init_attr,
@@ -512,7 +682,7 @@ unsafe extern "C" fn create_qp<T: Operations>(
         if pd.is_null() {
             return Err(EINVAL);
         }
-        // SAFETY: As above.
+        // SAFETY: The domain was created for a device of `T`, and the core holds it.
         let pd = unsafe { Pd::from_raw(pd) };
         // SAFETY: The object is valid until it is destroyed, which drops the gate.
         let (gate, upcall) = unsafe { QpUpcall::new(NonNull::new(qp).ok_or(EINVAL)?) }?;
@@ -520,13 +690,20 @@ unsafe extern "C" fn create_qp<T: Operations>(
         init.caps.fill(&mut attr.cap);
         // SAFETY: The core passes an object that it has allocated for us.
         unsafe {
-            (*qp).qp_num = qp_num.get();
+            (*qp).qp_num = qp_num;
             Qp::<T>::create(qp, Body::new(data, gate, udata.into_mappings()));
         }
         Ok(0)
     })
 }
 
+/// Implements `ib_device_ops::modify_qp`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::modify_qp`. `qp` must be a queue pair of a device
+/// of `T` that was created. `attr` must be valid for reads. `udata` must be null or that of this
+/// verb.
 unsafe extern "C" fn modify_qp<T: Operations>(
     qp: *mut bindings::ib_qp,
     attr: *mut bindings::ib_qp_attr,
@@ -545,6 +722,12 @@ unsafe extern "C" fn modify_qp<T: Operations>(
     })
 }
 
+/// Implements `ib_device_ops::query_qp`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::query_qp`. `qp` must be a queue pair of a device
+/// of `T` that was created. `attr` and `init` must be valid for writes.
 unsafe extern "C" fn query_qp<T: Operations>(
     qp: *mut bindings::ib_qp,
     attr: *mut bindings::ib_qp_attr,
@@ -580,20 +763,32 @@ unsafe extern "C" fn query_qp<T: Operations>(
     })
 }
 
+/// Implements `ib_device_ops::destroy_qp`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::destroy_qp`. `qp` must be a queue pair of a device
+/// of `T` that was created, and nobody may use it afterwards.
 unsafe extern "C" fn destroy_qp<T: Operations>(
     qp: *mut bindings::ib_qp,
     _udata: *mut bindings::ib_udata,
 ) -> c_int {
     // SAFETY: The core passes an object that was created.
     T::destroy_qp(unsafe { Qp::from_raw(qp) });
-    // SAFETY: As above, for the last time.
+    // SAFETY: The core passes an object that was created, for the last time.
     unsafe { Qp::<T>::destroy(qp) };
     0
 }
 
-/// Without requests it is the doorbell of a process, which has put them into the ring. With requests
-/// it is the kernel that posts: those that a process has the core pass are refused, as their SGEs
-/// would be taken for the kernel's.
+/// Handles a doorbell, or posts sends of the kernel. A call without requests is the doorbell of a
+/// process, which has put its requests into the ring. Requests that a process passes by the core
+/// are refused, as their SGEs would be taken for the kernel's.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::post_send`. `qp` must be a queue pair of a device
+/// of `T` that was created. `wr` must be null or a list of valid requests, and `bad_wr` null or
+/// valid for writes.
 unsafe extern "C" fn post_send<T: Operations>(
     qp: *mut bindings::ib_qp,
     wr: *const bindings::ib_send_wr,
@@ -604,7 +799,7 @@ unsafe extern "C" fn post_send<T: Operations>(
     if object.is_user() && wr.is_null() {
         return to_errno(T::doorbell(object));
     }
-    // SAFETY: The queue pair is valid; nobody changes the type of one that the kernel has.
+    // SAFETY: The queue pair is valid; nobody changes the type of one that the kernel owns.
     let qp_type = unsafe { (*qp).qp_type };
     let is_datagram = matches!(
         qp_type,
@@ -624,6 +819,13 @@ unsafe extern "C" fn post_send<T: Operations>(
     to_errno(posted)
 }
 
+/// Implements `ib_device_ops::post_recv`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::post_recv`. `qp` must be a queue pair of a device
+/// of `T` that was created. `wr` must be null or a list of valid requests, and `bad_wr` null or
+/// valid for writes.
 unsafe extern "C" fn post_recv<T: Operations>(
     qp: *mut bindings::ib_qp,
     wr: *const bindings::ib_recv_wr,
@@ -631,7 +833,7 @@ unsafe extern "C" fn post_recv<T: Operations>(
 ) -> c_int {
     // SAFETY: The core passes an object that was created.
     let object = unsafe { Qp::<T>::from_raw(qp) };
-    // SAFETY: As for `post_recvs`.
+    // SAFETY: The core passes a list of valid requests and a place for the one that fails.
     unsafe {
         post_recvs(object.is_user(), wr, bad_wr, |list| {
             T::post_recv(object, list)
@@ -639,12 +841,12 @@ unsafe extern "C" fn post_recv<T: Operations>(
     }
 }
 
-/// Has `post` post receives, unless a process has the core pass them, whose SGEs would be taken for
-/// the kernel's.
+/// Posts receives of the kernel by `post`. Receives that a process passes by the core are refused,
+/// as their SGEs would be taken for the kernel's.
 ///
 /// # Safety
 ///
-/// `wr` and `bad_wr` must be what the core has passed.
+/// `wr` must be null or a list of valid requests, and `bad_wr` null or valid for writes.
 unsafe fn post_recvs(
     is_user: bool,
     wr: *const bindings::ib_recv_wr,
@@ -665,6 +867,12 @@ unsafe fn post_recvs(
     to_errno(posted)
 }
 
+/// Implements `ib_device_ops::attach_mcast`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::attach_mcast`. `qp` must be a queue pair of a
+/// device of `T` that was created. `gid` must be valid for reads.
 unsafe extern "C" fn attach_mcast<T: Operations>(
     qp: *mut bindings::ib_qp,
     gid: *mut bindings::ib_gid,
@@ -676,19 +884,32 @@ unsafe extern "C" fn attach_mcast<T: Operations>(
     to_errno(T::attach_mcast(unsafe { Qp::from_raw(qp) }, mgid))
 }
 
+/// Implements `ib_device_ops::detach_mcast`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::detach_mcast`. `qp` must be a queue pair of a
+/// device of `T` that was created. `gid` must be valid for reads.
 unsafe extern "C" fn detach_mcast<T: Operations>(
     qp: *mut bindings::ib_qp,
     gid: *mut bindings::ib_gid,
     _lid: u16,
 ) -> c_int {
-    // SAFETY: As for `attach_mcast`.
+    // SAFETY: The core passes a valid GID, all members of which are plain bytes.
     let mgid = unsafe { (*gid).raw };
-    // SAFETY: As above.
+    // SAFETY: The core passes an object that was created.
     to_errno(T::detach_mcast(unsafe { Qp::from_raw(qp) }, mgid))
 }
 
 // Shared receive queues
 
+/// Implements `ib_device_ops::create_srq`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::create_srq`. `srq` must be a new object that the
+/// core allocated for a device of `T`. `init` must be valid for reads and writes. `udata` must be
+/// null or that of this verb.
 unsafe extern "C" fn create_srq<T: Operations>(
     srq: *mut bindings::ib_srq,
     init: *mut bindings::ib_srq_init_attr,
@@ -720,6 +941,13 @@ unsafe extern "C" fn create_srq<T: Operations>(
     })
 }
 
+/// Implements `ib_device_ops::modify_srq`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::modify_srq`. `srq` must be a receive queue of a
+/// device of `T` that was created. `attr` must be valid for reads. `udata` must be null or that of
+/// this verb.
 unsafe extern "C" fn modify_srq<T: Operations>(
     srq: *mut bindings::ib_srq,
     attr: *mut bindings::ib_srq_attr,
@@ -749,6 +977,12 @@ unsafe extern "C" fn modify_srq<T: Operations>(
     })
 }
 
+/// Implements `ib_device_ops::query_srq`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::query_srq`. `srq` must be a receive queue of a
+/// device of `T` that was created. `attr` must be valid for writes.
 unsafe extern "C" fn query_srq<T: Operations>(
     srq: *mut bindings::ib_srq,
     attr: *mut bindings::ib_srq_attr,
@@ -764,6 +998,12 @@ unsafe extern "C" fn query_srq<T: Operations>(
     0
 }
 
+/// Implements `ib_device_ops::destroy_srq`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::destroy_srq`. `srq` must be a receive queue of a
+/// device of `T` that was created, and nobody may use it afterwards.
 unsafe extern "C" fn destroy_srq<T: Operations>(
     srq: *mut bindings::ib_srq,
     _udata: *mut bindings::ib_udata,
@@ -773,6 +1013,13 @@ unsafe extern "C" fn destroy_srq<T: Operations>(
     0
 }
 
+/// Implements `ib_device_ops::post_srq_recv`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::post_srq_recv`. `srq` must be a receive queue of a
+/// device of `T` that was created. `wr` must be null or a list of valid requests, and `bad_wr` null
+/// or valid for writes.
 unsafe extern "C" fn post_srq_recv<T: Operations>(
     srq: *mut bindings::ib_srq,
     wr: *const bindings::ib_recv_wr,
@@ -780,7 +1027,7 @@ unsafe extern "C" fn post_srq_recv<T: Operations>(
 ) -> c_int {
     // SAFETY: The core passes an object that was created.
     let object = unsafe { Srq::<T>::from_raw(srq) };
-    // SAFETY: As for `post_recvs`.
+    // SAFETY: The core passes a list of valid requests and a place for the one that fails.
     unsafe {
         post_recvs(object.is_user(), wr, bad_wr, |list| {
             T::post_srq_recv(object, list)
@@ -790,6 +1037,13 @@ unsafe extern "C" fn post_srq_recv<T: Operations>(
 
 // Address handles
 
+/// Implements `ib_device_ops::create_ah` and `ib_device_ops::create_user_ah`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::create_ah` and `ib_device_ops::create_user_ah`.
+/// `ah` must be a new object that the core allocated for a device of `T`. `init` must be valid,
+/// with a GID attribute that the core holds. `udata` must be null or that of this verb.
 unsafe extern "C" fn create_ah<T: Operations>(
     ah: *mut bindings::ib_ah,
     init: *mut bindings::rdma_ah_init_attr,
@@ -809,6 +1063,12 @@ unsafe extern "C" fn create_ah<T: Operations>(
     })
 }
 
+/// Implements `ib_device_ops::modify_ah`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::modify_ah`. `ah` must be an address handle of a
+/// device of `T` that was created. `attr` must be valid, with a GID attribute that the core holds.
 unsafe extern "C" fn modify_ah<T: Operations>(
     ah: *mut bindings::ib_ah,
     attr: *mut bindings::rdma_ah_attr,
@@ -822,6 +1082,12 @@ unsafe extern "C" fn modify_ah<T: Operations>(
     })
 }
 
+/// Implements `ib_device_ops::query_ah`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::query_ah`. `ah` must be an address handle of a
+/// device of `T` that was created. `attr` must be valid for writes.
 unsafe extern "C" fn query_ah<T: Operations>(
     ah: *mut bindings::ib_ah,
     attr: *mut bindings::rdma_ah_attr,
@@ -835,19 +1101,25 @@ unsafe extern "C" fn query_ah<T: Operations>(
     })
 }
 
+/// Implements `ib_device_ops::destroy_ah`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::destroy_ah`. `ah` must be an address handle of a
+/// device of `T` that was created, and nobody may use it afterwards.
 unsafe extern "C" fn destroy_ah<T: Operations>(ah: *mut bindings::ib_ah, _flags: u32) -> c_int {
     // SAFETY: The core passes an object that was created.
     T::destroy_ah(unsafe { Ah::from_raw(ah) });
-    // SAFETY: As above, for the last time.
+    // SAFETY: The core passes an object that was created, for the last time.
     unsafe { Ah::<T>::destroy(ah) };
     0
 }
 
 // Memory regions
 
-/// Makes the object of a region, for which the core leaves the memory to the driver.
+/// Creates the object of a region. The core leaves its allocation to the driver.
 ///
-/// The core's own paths disagree on who sets the address and length; both are set here.
+/// Some paths of the core set the address and length, and others do not. Both are set here.
 fn new_mr<T: Operations>(
     iova: u64,
     length: u64,
@@ -855,13 +1127,14 @@ fn new_mr<T: Operations>(
 ) -> Result<*mut bindings::ib_mr> {
     let mut memory = KBox::<Mr<T>>::new_uninit(GFP_KERNEL_ACCOUNT)?;
     let ib: *mut bindings::ib_mr = memory.as_mut_ptr().cast();
-    // SAFETY: The object is the first field, and zeroes are what the core expects elsewhere.
+    // SAFETY: The object is the first field, and zeroes are valid for it. The core expects them in
+    // all fields that are not set below.
     unsafe { ib.write_bytes(0, 1) };
     let NewMr { data, lkey, rkey } = create()?;
     // SAFETY: The memory is ours, and has room for all of it.
     unsafe {
-        (*ib).lkey = lkey.0;
-        (*ib).rkey = rkey.0;
+        (*ib).lkey = lkey;
+        (*ib).rkey = rkey;
         (*ib).iova = iova;
         (*ib).length = length;
         Mr::<T>::create(ib, Body::new(data, (), Default::default()));
@@ -870,6 +1143,12 @@ fn new_mr<T: Operations>(
     Ok(ib)
 }
 
+/// Implements `ib_device_ops::get_dma_mr`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::get_dma_mr`. `pd` must be a domain of a device of
+/// `T` that was created.
 unsafe extern "C" fn get_dma_mr<T: Operations>(
     pd: *mut bindings::ib_pd,
     access: c_int,
@@ -883,6 +1162,12 @@ unsafe extern "C" fn get_dma_mr<T: Operations>(
     }
 }
 
+/// Implements `ib_device_ops::alloc_mr`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::alloc_mr`. `pd` must be a domain of a device of
+/// `T` that was created.
 unsafe extern "C" fn alloc_mr<T: Operations>(
     pd: *mut bindings::ib_pd,
     mr_type: bindings::ib_mr_type,
@@ -899,6 +1184,13 @@ unsafe extern "C" fn alloc_mr<T: Operations>(
     }
 }
 
+/// Implements `ib_device_ops::map_mr_sg`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::map_mr_sg`. `mr` must be a region of a device of
+/// `T` that was created. `list` must have `count` valid elements, and `offset` must be null or
+/// valid for reads and writes.
 unsafe extern "C" fn map_mr_sg<T: Operations>(
     mr: *mut bindings::ib_mr,
     list: *mut bindings::scatterlist,
@@ -913,7 +1205,7 @@ unsafe extern "C" fn map_mr_sg<T: Operations>(
         // SAFETY: The core passes an object that was created.
         T::map_mr_sg(unsafe { Mr::from_raw(mr) }, &mut list)?;
         let laid = list.done();
-        // SAFETY: As above; its user does nothing else with the region meanwhile.
+        // SAFETY: The core passes a valid region; its user does nothing else with it meanwhile.
         unsafe {
             (*mr).iova = laid.iova;
             (*mr).length = laid.length;
@@ -922,6 +1214,12 @@ unsafe extern "C" fn map_mr_sg<T: Operations>(
     })
 }
 
+/// Implements `ib_device_ops::reg_user_mr`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::reg_user_mr`. `pd` must be a domain of a device of
+/// `T` that was created. `udata` must be null or that of this verb.
 unsafe extern "C" fn reg_user_mr<T: Operations>(
     pd: *mut bindings::ib_pd,
     start: u64,
@@ -932,7 +1230,7 @@ unsafe extern "C" fn reg_user_mr<T: Operations>(
     udata: *mut bindings::ib_udata,
 ) -> *mut bindings::ib_mr {
     let register = || {
-        // A hint for the steering of DMA, which there is none of.
+        // The handle is a hint for the steering of DMA, and there is no DMA.
         if !dmah.is_null() {
             return Err(EOPNOTSUPP);
         }
@@ -955,6 +1253,12 @@ unsafe extern "C" fn reg_user_mr<T: Operations>(
     }
 }
 
+/// Implements `ib_device_ops::reg_user_mr_dmabuf`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::reg_user_mr_dmabuf`. `pd` must be a domain of a
+/// device of `T` that was created.
 unsafe extern "C" fn reg_user_mr_dmabuf<T: Operations>(
     pd: *mut bindings::ib_pd,
     offset: u64,
@@ -966,7 +1270,7 @@ unsafe extern "C" fn reg_user_mr_dmabuf<T: Operations>(
     _attrs: *mut bindings::uverbs_attr_bundle,
 ) -> *mut bindings::ib_mr {
     let register = || {
-        // As for `reg_user_mr`.
+        // The handle is a hint for the steering of DMA, and there is no DMA.
         if !dmah.is_null() {
             return Err(EOPNOTSUPP);
         }
@@ -988,6 +1292,12 @@ unsafe extern "C" fn reg_user_mr_dmabuf<T: Operations>(
     }
 }
 
+/// Implements `ib_device_ops::advise_mr`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::advise_mr`. `pd` must be a domain of a device of
+/// `T` that was created. `ranges` must have `count` valid elements, at least one.
 unsafe extern "C" fn advise_mr<T: Operations>(
     pd: *mut bindings::ib_pd,
     advice: bindings::ib_uverbs_advise_mr_advice,
@@ -1015,8 +1325,8 @@ unsafe extern "C" fn advise_mr<T: Operations>(
         }
         // SAFETY: The core passes an object that was created.
         let pd = unsafe { Pd::from_raw(pd) };
-        // SAFETY: The core passes as many of them, at least one; they are what the type says they
-        // are, which is transparent.
+        // SAFETY: The core passes `count` ranges, at least one. `AdvisedRange` is a transparent
+        // `ib_sge`.
         let ranges =
             unsafe { core::slice::from_raw_parts(ranges.cast::<AdvisedRange>(), count as usize) };
         T::advise_mr(pd, advice, flags & FLUSH != 0, ranges)?;
@@ -1024,6 +1334,13 @@ unsafe extern "C" fn advise_mr<T: Operations>(
     })
 }
 
+/// Implements `ib_device_ops::rereg_user_mr`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::rereg_user_mr`. `mr` must be a region of a device
+/// of `T` that was created. `pd` must be a domain of a device of `T` that was created. `udata` must
+/// be null or that of this verb.
 unsafe extern "C" fn rereg_user_mr<T: Operations>(
     mr: *mut bindings::ib_mr,
     flags: c_int,
@@ -1050,7 +1367,7 @@ unsafe extern "C" fn rereg_user_mr<T: Operations>(
         let mut udata = unsafe { Udata::new(udata) }?;
         // SAFETY: The core passes objects that were created.
         let (old, pd) = unsafe { (Mr::from_raw(mr), Pd::from_raw(pd)) };
-        // SAFETY: As above; nobody changes these while the core holds the region for writing.
+        // SAFETY: The region is valid; nobody changes these while the core holds it for writing.
         let (old_iova, old_length) = unsafe { ((*mr).iova, (*mr).length) };
         let (iova, length) = match change.range {
             Some(range) => (range.iova, range.length),
@@ -1066,6 +1383,12 @@ unsafe extern "C" fn rereg_user_mr<T: Operations>(
     }
 }
 
+/// Implements `ib_device_ops::dereg_mr`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::dereg_mr`. `mr` must be a region of a device of
+/// `T` that was created, and nobody may use it afterwards, if this succeeds.
 unsafe extern "C" fn dereg_mr<T: Operations>(
     mr: *mut bindings::ib_mr,
     _udata: *mut bindings::ib_udata,
@@ -1074,7 +1397,7 @@ unsafe extern "C" fn dereg_mr<T: Operations>(
     if let Err(error) = T::dereg_mr(unsafe { Mr::from_raw(mr) }) {
         return error.to_errno();
     }
-    // SAFETY: As above, for the last time; `new_mr` made it of such a box.
+    // SAFETY: The core passes the region for the last time; `new_mr` made it of such a box.
     unsafe {
         Mr::<T>::destroy(mr);
         drop(KBox::from_raw(mr.cast::<MaybeUninit<Mr<T>>>()));
@@ -1084,6 +1407,12 @@ unsafe extern "C" fn dereg_mr<T: Operations>(
 
 // Memory windows
 
+/// Implements `ib_device_ops::alloc_mw`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::alloc_mw`. `mw` must be a new object that the core
+/// allocated for a device of `T`. `udata` must be null or that of this verb.
 unsafe extern "C" fn alloc_mw<T: Operations>(
     mw: *mut bindings::ib_mw,
     udata: *mut bindings::ib_udata,
@@ -1101,17 +1430,23 @@ unsafe extern "C" fn alloc_mw<T: Operations>(
         let NewMw { data, rkey } = T::alloc_mw(pd, kind, &mut udata)?;
         // SAFETY: The core passes an object that it has allocated for us.
         unsafe {
-            (*mw).rkey = rkey.0;
+            (*mw).rkey = rkey;
             Mw::<T>::create(mw, Body::new(data, (), udata.into_mappings()));
         }
         Ok(0)
     })
 }
 
+/// Implements `ib_device_ops::dealloc_mw`.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::dealloc_mw`. `mw` must be a window of a device of
+/// `T` that was created, and nobody may use it afterwards.
 unsafe extern "C" fn dealloc_mw<T: Operations>(mw: *mut bindings::ib_mw) -> c_int {
     // SAFETY: The core passes an object that was created.
     T::dealloc_mw(unsafe { Mw::from_raw(mw) });
-    // SAFETY: As above, for the last time.
+    // SAFETY: The core passes an object that was created, for the last time.
     unsafe { Mw::<T>::destroy(mw) };
     0
 }

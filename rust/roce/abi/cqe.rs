@@ -49,7 +49,7 @@ mod sl {
     pub(super) const UDP: u8 = 1 << 3;
 }
 
-/// What only the kernel's completions say, behind the structure.
+/// Fields that only completions for kernel users have, behind the structure.
 mod kernel {
     /// Flags, and the number of a VLAN.
     pub(super) const ARRIVAL: usize = super::CQE_BYTES;
@@ -61,7 +61,7 @@ mod kernel {
 /// Encodes a completion as the process will read it. `port_num` is the device's port, `arrival` says how
 /// the datagram arrived that it is of.
 ///
-/// What means nothing in a completion with an error is 0.
+/// Fields without a meaning in a completion with an error are 0.
 pub fn encode_completion(
     completion: &Completion,
     port_num: u8,
@@ -145,7 +145,7 @@ pub struct KernelCompletion {
     /// How it ended. Unless it is [`Status::Success`], only `wr_id` and `qpn` mean anything beside
     /// it.
     pub status: Status,
-    /// What it was: the number of a [`CompletionOp`](crate::completion::CompletionOp).
+    /// The kind of work: the number of a [`CompletionOp`](crate::completion::CompletionOp).
     pub opcode: u32,
     /// Bytes of it.
     pub byte_len: u32,
@@ -159,11 +159,11 @@ pub struct KernelCompletion {
     pub src_qp: Qpn,
     /// The port.
     pub port: u8,
-    /// How it arrived, if it is a datagram, whose IP header its memory starts with then.
+    /// How the datagram arrived. Its memory starts with its IP header. `None` for other operations.
     pub arrival: Option<Arrival>,
 }
 
-/// The queue pair that a completion is of.
+/// Returns the queue pair of a completion.
 pub fn qpn_of(cqe: &[u8]) -> Option<Qpn> {
     u32_at(cqe, QP_NUM).map(Qpn::new)
 }

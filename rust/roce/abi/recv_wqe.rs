@@ -26,7 +26,7 @@ pub struct RecvWqe<'a> {
     pub sges: Sges<'a>,
 }
 
-/// Decodes a copy of a slot of a receive queue. `max_sge` is what the queue was created with.
+/// Decodes a copy of a slot of a receive queue. `max_sge` is the limit of the queue.
 ///
 /// # Errors
 ///

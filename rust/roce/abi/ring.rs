@@ -25,7 +25,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A ring with room for at least `entries` entries of at least `entry_bytes` bytes.
+    /// Creates a ring with room for at least `entries` entries of at least `entry_bytes` bytes.
     ///
     /// `None` if `entries` is over 2^24, or `entry_bytes` is 0 or over 2^16.
     pub const fn new(entries: u32, entry_bytes: u32) -> Option<Self> {
@@ -39,44 +39,44 @@ impl Ring {
         })
     }
 
-    /// How many slots there are, a power of two.
+    /// Returns the number of slots, a power of two.
     #[inline]
     pub const fn slots(self) -> u32 {
         1u32.wrapping_shl(self.log2_slots as u32)
     }
 
-    /// How many entries the ring holds: one less than slots.
+    /// Returns how many entries the ring holds: one less than slots.
     // Rules: WRQ-11
     #[inline]
     pub const fn capacity(self) -> u32 {
         self.mask()
     }
 
-    /// What to write at [`INDEX_MASK`].
+    /// Returns the value for [`INDEX_MASK`].
     #[inline]
     pub const fn mask(self) -> u32 {
         self.slots().wrapping_sub(1)
     }
 
-    /// What to write at [`LOG2_ELEM_SIZE`].
+    /// Returns the value for [`LOG2_ELEM_SIZE`].
     #[inline]
     pub const fn log2_slot_bytes(self) -> u32 {
         self.log2_slot_bytes as u32
     }
 
-    /// Bytes of one slot.
+    /// Returns the size of one slot.
     #[inline]
     pub const fn slot_bytes(self) -> usize {
         1usize.wrapping_shl(self.log2_slot_bytes as u32)
     }
 
-    /// Bytes of the whole ring with its indices; not rounded to pages.
+    /// Returns the size of the whole ring with its indices, not rounded to pages.
     pub const fn bytes(self) -> usize {
         self.offset(0)
             .wrapping_add((self.slots() as usize).wrapping_mul(self.slot_bytes()))
     }
 
-    /// Where slot `index` starts. Any index is good: only its low bits count.
+    /// Returns the offset of slot `index`. Any index is valid: only its low bits count.
     // Rules: WRQ-10
     #[inline]
     pub const fn offset(self, index: u32) -> usize {
@@ -84,29 +84,29 @@ impl Ring {
         DATA.wrapping_add(index.wrapping_shl(self.log2_slot_bytes as u32))
     }
 
-    /// The index after `index`.
+    /// Returns the index after `index`.
     #[inline]
     #[must_use]
     pub const fn next(self, index: u32) -> u32 {
         index.wrapping_add(1) & self.mask()
     }
 
-    /// How many entries lie between two indices, at most [`capacity`](Self::capacity). Either may
-    /// come from shared memory.
+    /// Returns how many entries lie between two indices, at most [`capacity`](Self::capacity).
+    /// Either may come from shared memory.
     // Rules: WRQ-12
     #[inline]
     pub const fn used(self, producer: u32, consumer: u32) -> u32 {
         producer.wrapping_sub(consumer) & self.mask()
     }
 
-    /// How many more entries fit.
+    /// Returns how many more entries fit.
     #[inline]
     pub const fn free(self, producer: u32, consumer: u32) -> u32 {
         self.mask().wrapping_sub(self.used(producer, consumer))
     }
 }
 
-/// log2 of the power of two at or above `n`, for `n` of 1 ..= 2^31.
+/// Returns log2 of the power of two at or above `n`, for `n` of 1 ..= 2^31.
 const fn ceil_log2(n: u32) -> u8 {
     (u32::BITS.wrapping_sub(n.wrapping_sub(1).leading_zeros())) as u8
 }

@@ -109,18 +109,18 @@ mod flag {
     pub(super) const KNOWN: u32 = FENCE | SIGNALED | SOLICITED | INLINE;
 }
 
-/// What a queue pair was created with.
+/// The limits of a queue pair, set when it was created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SendLimits {
     /// SGEs of one work request.
     pub max_sge: u32,
     /// Inline bytes of one work request.
     pub max_inline: u32,
-    /// Who fills the ring.
+    /// The owner that fills the ring.
     pub poster: Poster,
 }
 
-/// Who fills a ring of work requests.
+/// The owner that fills a ring of work requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Poster {
     /// A process, which maps it.
@@ -143,7 +143,7 @@ pub enum SendData<'a> {
 pub struct SendWqe<'a> {
     /// The poster's name for it.
     pub wr_id: u64,
-    /// What to do.
+    /// The operation.
     pub op: SendOp,
     /// How.
     pub flags: SendFlags,
@@ -168,7 +168,8 @@ pub fn decode_send<'a>(slot: &'a [u8], limits: &SendLimits) -> Result<SendWqe<'a
     decode(slot, limits, wr_id).map_err(|status| BadRequest { wr_id, status })
 }
 
-/// An address vector that a process put into a work request: of it, what is not found out anew.
+/// An address vector that a process put into a work request: the fields that are not looked up
+/// again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AddressVector {
     /// The port to send from.
@@ -190,7 +191,7 @@ pub struct AddressVector {
 pub enum DatagramTo {
     /// By the address handle of this number, which is not looked up yet.
     Handle(u32),
-    /// By this address vector: what a provider says that does not know of numbers.
+    /// By this address vector, from a provider that does not know AH numbers.
     Vector(AddressVector),
 }
 
@@ -288,7 +289,7 @@ fn decode<'a>(slot: &'a [u8], limits: &SendLimits, wr_id: u64) -> Result<SendWqe
         return Err(malformed);
     }
     let length = match op {
-        SendOp::Local(_) => 0, // Whatever it says.
+        SendOp::Local(_) => 0, // The field has no meaning.
         _ => u32_at(slot, DMA + dma::LENGTH).ok_or(malformed)?,
     };
     let atomic = matches!(op, SendOp::Atomic { .. } | SendOp::AtomicWrite { .. });
@@ -298,7 +299,7 @@ fn decode<'a>(slot: &'a [u8], limits: &SendLimits, wr_id: u64) -> Result<SendWqe
     }
     let area = slot.get(DATA..).ok_or(malformed)?;
     let data = match op {
-        // The request itself has the bytes, whatever the flags and limits.
+        // The request itself has the bytes, regardless of flags and limits.
         SendOp::AtomicWrite { .. } => inline(area, length).ok_or(malformed)?,
         SendOp::Flush { .. } | SendOp::Local(_) => SendData::Inline(&[]),
         _ if is_inline => decode_inline(area, length, limits)?,
@@ -407,7 +408,8 @@ fn decode_atomic_remote(slot: &[u8]) -> Option<Remote> {
     })
 }
 
-/// The number of SGEs means nothing for inline data: the provider leaves there what it likes.
+/// Decodes inline data. The number of SGEs has no meaning here: the provider leaves any value
+/// there.
 // Rules: WRQ-5
 fn decode_inline<'a>(
     area: &'a [u8],
@@ -453,7 +455,7 @@ fn decode_sges<'a>(
 pub enum PostedData {
     /// So many bytes, which are in the slot from [`DATA`] on already.
     Inline(u32),
-    /// What [`encode_sges`](super::sge::encode_sges) has put into the slot from [`DATA`] on.
+    /// The SGEs that [`encode_sges`](super::sge::encode_sges) put into the slot from [`DATA`] on.
     Sges(PostedSges),
 }
 
@@ -471,7 +473,7 @@ pub struct PostedSges {
 pub struct PostedSend {
     /// The poster's name for it.
     pub wr_id: u64,
-    /// What to do.
+    /// The operation.
     pub op: SendOp,
     /// How.
     pub flags: SendFlags,
@@ -481,8 +483,8 @@ pub struct PostedSend {
     pub datagram: Option<(DatagramDest, AddressVector)>,
 }
 
-/// Encodes a work request in a slot in which its local memory is already. Returns how many bytes of
-/// the slot count. What a decoder does not look at is left as it is.
+/// Encodes a work request in a slot that already has the SGEs or inline data. Returns the number of
+/// bytes of the slot that count. Fields that no decoder reads keep their values.
 ///
 /// `None` if the slot is too short, or for a request that the kernel has no way to post: a FLUSH, or
 /// to bind a window.
@@ -515,7 +517,7 @@ pub fn encode_send(slot: &mut [u8], wr: &PostedSend) -> Option<usize> {
     (end <= slot.len()).then_some(end)
 }
 
-/// Encodes what is of the operation alone. Returns its opcode.
+/// Encodes the fields that depend on the operation. Returns its opcode.
 fn encode_op(slot: &mut [u8], op: &SendOp) -> Option<u32> {
     Some(match op {
         SendOp::Send { imm: None } => op::SEND,

@@ -39,18 +39,18 @@ pub struct Sge {
 pub struct Sges<'a>(&'a [u8]);
 
 impl<'a> Sges<'a> {
-    /// The first `count` elements of `bytes`, if there are that many.
+    /// Takes the first `count` elements of `bytes`, if there are that many.
     pub(super) fn new(bytes: &'a [u8], count: u32) -> Option<Self> {
         let len = usize::try_from(count).ok()?.checked_mul(SGE_BYTES)?;
         bytes.get(..len).map(Self)
     }
 
-    /// How many are left.
+    /// Returns how many are left.
     pub fn count_left(&self) -> usize {
         self.0.len() / SGE_BYTES
     }
 
-    /// The sum of all lengths, unless it is more than 32 bits hold.
+    /// Returns the sum of all lengths, unless it is more than 32 bits hold.
     // Rules: WRQ-4
     pub fn total(&self) -> Option<u32> {
         self.clone()

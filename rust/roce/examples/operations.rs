@@ -6,7 +6,7 @@
 use roce::abi::{decode_datagram, decode_send, send_wqe, sge, Poster, SendLimits};
 use roce::opcode::{decode, encode, Operation, Transport};
 
-/// What is posted, by its number in `enum ib_wr_opcode`, and the packet that carries it.
+/// Each posted operation, its number in `enum ib_wr_opcode`, and the packet that carries it.
 const POSTED: [(&str, u32, Option<Operation>); 13] = [
     ("SEND", 2, Some(Operation::SendOnly)),
     ("SEND_WITH_IMM", 3, Some(Operation::SendOnlyImm)),
@@ -34,7 +34,7 @@ const LIMITS: SendLimits = SendLimits {
     poster: Poster::Kernel,
 };
 
-/// A work request of that opcode, for eight bytes of local memory.
+/// Returns a work request of that opcode, for eight bytes of local memory.
 fn slot(opcode: u32) -> [u8; SLOT_BYTES] {
     const LENGTH: usize = send_wqe::DMA + sge::dma::LENGTH;
     const NUM_SGE: usize = send_wqe::DMA + sge::dma::NUM_SGE;
@@ -53,7 +53,7 @@ fn slot(opcode: u32) -> [u8; SLOT_BYTES] {
     slot
 }
 
-/// Whether a requester of that transport begins such a request.
+/// Returns true if a requester of that transport begins such a request.
 fn requests(transport: Transport, opcode: u32, packet: Option<Operation>) -> bool {
     let slot = slot(opcode);
     let decoded = match transport {

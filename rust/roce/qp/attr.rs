@@ -2,6 +2,7 @@
 
 //! The attributes of a queue pair.
 
+use crate::congestion::Law;
 use crate::limits::MAX_RD_ATOMIC;
 use crate::num::{Bundle, Mtu, Pkey, Psn, Qkey, Qpn};
 use crate::opcode::Connection;
@@ -46,7 +47,7 @@ impl Mask {
     pub const RQ_PSN: Self = Self(1 << 12);
     /// `max_rd_atomic`.
     pub const MAX_QP_RD_ATOMIC: Self = Self(1 << 13);
-    /// `alt_ah_attr` and what belongs to it.
+    /// `alt_ah_attr` and the attributes of that path.
     pub const ALT_PATH: Self = Self(1 << 14);
     /// `min_rnr_timer`.
     pub const MIN_RNR_TIMER: Self = Self(1 << 15);
@@ -59,13 +60,13 @@ impl Mask {
     /// `dest_qp_num`.
     pub const DEST_QPN: Self = Self(1 << 20);
 
-    /// All of `self` and of `other`.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether all of `other` are in this set.
+    /// Returns true if this set contains `other`.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -118,9 +119,9 @@ pub struct Attributes {
     pub sq_psn: Psn,
     /// The peer's queue pair.
     pub dest_qp: Qpn,
-    /// What datagrams must bear to be taken.
+    /// The Q_Key that a datagram must have to be received.
     pub qkey: Qkey,
-    /// What the peer may do.
+    /// The access that the peer has.
     pub access: RemoteAccess,
     /// READs and atomics that we may have outstanding.
     pub max_rd_atomic: u8,
@@ -162,8 +163,8 @@ impl Attributes {
         rnr_retry: RetryCount::NONE,
     };
 
-    /// These attributes with those of `attr` that `mask` names and that are kept here.
-    /// `active_mtu` is the port's; of a PSN the low 24 bits count, as the verbs have it.
+    /// Returns these attributes, with those of `attr` that `mask` names and that are kept here.
+    /// `active_mtu` is the port's. Of a PSN the low 24 bits count, as the verbs define it.
     ///
     /// # Errors
     ///
@@ -224,7 +225,7 @@ impl Attributes {
         Ok(new)
     }
 
-    /// What the responder needs to start.
+    /// Returns the configuration with which the responder starts.
     pub fn recv_config(&self, connection: Connection, bundle: Bundle) -> RecvConfig {
         RecvConfig {
             connection,
@@ -239,7 +240,7 @@ impl Attributes {
         }
     }
 
-    /// What may have changed for a responder that runs.
+    /// Returns the attributes that may have changed for a running responder.
     pub fn recv_update(&self, bundle: Bundle) -> RecvUpdate {
         RecvUpdate {
             bundle,
@@ -250,9 +251,10 @@ impl Attributes {
         }
     }
 
-    /// What the requester needs to start.
-    pub fn send_config(&self, connection: Connection, bundle: Bundle) -> SendConfig {
+    /// Returns the configuration with which the requester starts.
+    pub fn send_config(&self, connection: Connection, bundle: Bundle, law: Law) -> SendConfig {
         SendConfig {
+            law,
             connection,
             dest_qp: self.dest_qp,
             pkey: self.pkey,
@@ -266,7 +268,7 @@ impl Attributes {
         }
     }
 
-    /// What may have changed for a requester that runs.
+    /// Returns the attributes that may have changed for a running requester.
     pub fn send_update(&self, bundle: Bundle) -> SendUpdate {
         SendUpdate {
             bundle,
@@ -278,7 +280,8 @@ impl Attributes {
         }
     }
 
-    /// What both halves of a queue pair for datagrams need, to start and whenever it has changed.
+    /// Returns the configuration of both halves of a queue pair for datagrams, at the start and
+    /// after each change.
     pub fn datagram_config(&self) -> DatagramConfig {
         DatagramConfig {
             pkey: self.pkey,
@@ -299,7 +302,8 @@ const fn access(flags: u32) -> Option<RemoteAccess> {
     const FLUSH_PERSISTENT: u32 = 1 << 9;
     const OPTIONAL: u32 = 0x3ff0_0000;
 
-    // Programs give the flags of their regions here: what is no right of a peer says nothing.
+    // Programs pass the flags of their regions here. Flags that grant no access to a peer have no
+    // effect.
     const LOCAL: u32 = LOCAL_WRITE | MW_BIND | ON_DEMAND | OPTIONAL;
     const FLUSH: u32 = FLUSH_GLOBAL | FLUSH_PERSISTENT;
     if flags & !(LOCAL | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | FLUSH) != 0 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a packet must pass to reach a queue pair.
+//! The checks that a packet must pass to reach a queue pair.
 
 use super::State;
 use crate::event::Event;

@@ -21,7 +21,7 @@ pub enum State {
     Sqd = 4,
     /// The send queue failed (unreliable transports).
     Sqe = 5,
-    /// Failed: whatever is posted is flushed.
+    /// Failed: posted work is flushed.
     Err = 6,
 }
 
@@ -52,14 +52,14 @@ impl State {
         }
     }
 
-    /// Whether requests of the peer are taken.
+    /// Returns true if requests of the peer are received.
     // Rules: STA-13, VAL-6, VAL-7, VAL-8
     #[inline]
     pub const fn takes_requests(self) -> bool {
         matches!(self, Self::Rtr | Self::Rts | Self::Sqd | Self::Sqe)
     }
 
-    /// Whether responses of the peer are taken.
+    /// Returns true if responses of the peer are received.
     // Rules: VAL-9
     #[inline]
     pub const fn takes_responses(self) -> bool {
@@ -70,14 +70,14 @@ impl State {
 /// The attributes that a transition takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Transition {
-    /// Those that must be given.
+    /// The attributes that must be given.
     pub required: Mask,
-    /// Those that may be given beside.
+    /// The attributes that may be given, too.
     pub optional: Mask,
 }
 
 impl Transition {
-    /// Whether a modification that names `mask` may make this transition.
+    /// Returns true if a modification that names `mask` may make this transition.
     // Rules: STA-3
     pub const fn takes(self, mask: Mask) -> bool {
         let known = self.required.with(self.optional).with(Mask::STATE);
@@ -85,8 +85,8 @@ impl Transition {
     }
 }
 
-/// The transition from one state to another by the verb *modify QP* on `transport`; `None` if there
-/// is none. The driver asks the RDMA core's table, which must say the same.
+/// Returns the transition from one state to another by the verb *modify QP* on `transport`; `None`
+/// if there is none. The driver asks the RDMA core's table, which must agree.
 // Rules: STA-1, STA-2
 pub const fn transition(transport: Transport, from: State, to: State) -> Option<Transition> {
     match (from, to) {
@@ -103,7 +103,8 @@ pub const fn transition(transport: Transport, from: State, to: State) -> Option<
     }
 }
 
-/// The attributes in which connected transports differ: what only matters to who acknowledges.
+/// The attributes in which connected transports differ: those that matter only with
+/// acknowledgements.
 struct Extra {
     /// Required to RTR.
     to_rtr: Mask,

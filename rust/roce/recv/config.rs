@@ -7,7 +7,7 @@ use crate::opcode::Connection;
 use crate::time::RnrTimer;
 use crate::wr::Placement;
 
-/// What a queue pair lets its peer do, `qp_access_flags`.
+/// The access that a queue pair grants its peer, `qp_access_flags`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RemoteAccess {
     /// WRITE.
@@ -20,10 +20,10 @@ pub struct RemoteAccess {
     pub flush: Placement,
 }
 
-/// What a responder needs to know to run.
+/// The configuration of a responder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecvConfig {
-    /// What connects it to the peer's queue pair.
+    /// The kind of connection.
     pub connection: Connection,
     /// The peer's queue pair.
     pub dest_qp: Qpn,
@@ -31,35 +31,35 @@ pub struct RecvConfig {
     pub pkey: Pkey,
     /// The path MTU.
     pub mtu: Mtu,
-    /// How much of a response one packet takes.
+    /// The part of a response that one packet carries.
     pub bundle: Bundle,
     /// The number of the first packet that it expects.
     pub rq_psn: Psn,
     /// READs and atomics of the peer that may be outstanding; with 0, none is taken.
     pub max_dest_rd_atomic: u8,
-    /// How long a peer is to leave us alone when no receive is posted.
+    /// The time for which a peer must wait when no receive is posted.
     pub min_rnr_timer: RnrTimer,
-    /// What the peer may do.
+    /// The access that the peer has.
     pub access: RemoteAccess,
 }
 
-/// What may change while a responder runs.
+/// The attributes that may change while a responder runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecvUpdate {
-    /// How long a peer is to leave us alone when no receive is posted.
+    /// The time for which a peer must wait when no receive is posted.
     pub min_rnr_timer: RnrTimer,
-    /// What the peer may do.
+    /// The access that the peer has.
     pub access: RemoteAccess,
     /// The partition.
     pub pkey: Pkey,
     /// READs and atomics of the peer that may be outstanding.
     pub max_dest_rd_atomic: u8,
-    /// How much one packet takes, from the next one on.
+    /// The part that one packet carries, from the next one on.
     pub bundle: Bundle,
 }
 
 impl RecvConfig {
-    /// These attributes with those of `update`.
+    /// Returns these attributes with those of `update`.
     // Rules: STA-14
     #[must_use]
     pub(super) fn updated(self, update: RecvUpdate) -> Self {

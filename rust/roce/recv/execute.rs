@@ -23,8 +23,8 @@ struct ImmRecv<P> {
 }
 
 impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
-    /// Carries out the request that is expected, or leaves everything as it was but for what a
-    /// refusal is to undo.
+    /// Executes the expected request. Otherwise, changes nothing except for the effects that a
+    /// refusal has to undo.
     // Rules: VAL-16
     pub(super) fn execute<H: RecvHost<Payload = P, Grant = G>>(
         &mut self,
@@ -160,7 +160,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         else {
             return Err(Refusal::INVALID);
         };
-        // What the grant is for is what the first packet announced, to the byte.
+        // The grant covers exactly the bytes that the first packet announced.
         let length = *length;
         let total = received.saturating_add(packet.payload_len);
         // Rules: RSP-8
@@ -218,7 +218,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         self.finish_write(packet, placed, true, reth.length, recv, host)
     }
 
-    /// Puts off a packet of a WRITE, whose immediate data will find the receive that they took.
+    /// Puts off a packet of a WRITE. Keeps the receive that was taken for its immediate data.
     fn put_off(&mut self, recv: Option<ImmRecv<P>>) -> Result<(), Refusal> {
         if let Some(ImmRecv { recv, .. }) = recv {
             self.sequence.kept = Some(recv);
@@ -335,8 +335,8 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         Ok(())
     }
 
-    /// FLUSHes need not keep to the depth, if it is not 0: `rdma_rxe` has as many outstanding as
-    /// there are.
+    /// Executes a FLUSH. FLUSHes need not keep to a depth other than 0: `rdma_rxe` may have any
+    /// number outstanding.
     fn flush<H: RecvHost<Payload = P, Grant = G>>(
         &mut self,
         packet: &Packet,
@@ -379,7 +379,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         Ok(())
     }
 
-    /// Accounts for what was carried out, and owes its response.
+    /// Accounts for an executed operation, and owes its response.
     fn keep_done<H: RecvHost<Payload = P, Grant = G>>(
         &mut self,
         packet: &Packet,
@@ -392,7 +392,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         self.keep(kept, host);
     }
 
-    /// Accounts for a READ or what is answered like one, and owes its response.
+    /// Accounts for a READ or an operation that is answered like one, and owes its response.
     // Rules: RDA-24
     fn keep<H: RecvHost<Payload = P, Grant = G>>(&mut self, kept: Kept<G>, host: &mut H) {
         // Rules: ACK-13
@@ -401,7 +401,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         self.sequence.unacknowledged = false;
         self.replays.push(kept);
         // Rules: ACK-4
-        // Its response acknowledges whatever came before it.
+        // Its response acknowledges all earlier requests.
         if self.sequence.owed == Owed::Acknowledgement {
             self.sequence.owed = Owed::Nothing;
             host.observe(Event::AckCoalesced);
@@ -445,7 +445,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
 }
 
 impl<P, G> Sequence<P, G> {
-    /// A packet that starts a message must not come within another.
+    /// Checks that a packet that starts a message does not come within another.
     // Rules: RSP-1, RSP-4
     fn between_messages(&self) -> Result<(), Refusal> {
         match self.message {
@@ -454,7 +454,7 @@ impl<P, G> Sequence<P, G> {
         }
     }
 
-    /// Leaves the SEND that was begun: what comes next begins it again, with the same receive.
+    /// Leaves the SEND that was begun. The next message begins it again, with the same receive.
     pub(super) fn keep_recv(&mut self) {
         if let Message::Send { recv, .. } = mem::replace(&mut self.message, Message::None) {
             self.kept = Some(recv);
@@ -470,7 +470,7 @@ impl<P, G> Sequence<P, G> {
         }
     }
 
-    /// Accounts for a packet of a SEND or WRITE that was carried out.
+    /// Accounts for a packet of an executed SEND or WRITE.
     // Rules: PSN-4
     fn executed<H: RecvHost>(&mut self, packet: &Packet, ends: bool, host: &mut H) {
         self.expected = self.expected.add(packet.psns);
@@ -493,7 +493,7 @@ impl<P, G> Sequence<P, G> {
     }
 }
 
-/// Takes a receive for a message: the one that was kept, or the next.
+/// Takes a receive for a message: the kept one, or the next.
 fn take_recv<H: RecvHost>(
     kept: &mut Option<RecvRequest<H::Payload>>,
     qpn: Qpn,
@@ -531,8 +531,8 @@ fn take_recv_for<H: RecvHost>(
     Ok(Some(ImmRecv { recv, imm }))
 }
 
-/// First and middle packets fill the MTU, a last one is not empty, and none is longer; a bundle is as
-/// long as its packets.
+/// Checks that first and middle packets fill the MTU, that a last one is not empty, and that none
+/// is longer. A bundle is as long as its packets.
 fn check_length(position: Position, packet: &Packet, mtu: Mtu) -> Result<(), Refusal> {
     let len = packet.payload_len;
     let good = match position {
@@ -550,13 +550,13 @@ fn check_length(position: Position, packet: &Packet, mtu: Mtu) -> Result<(), Ref
     }
 }
 
-/// Whether the bytes of an atomic are such as a CPU can work on in one step.
+/// Returns true if a CPU can work on the bytes of an atomic in one step.
 // Rules: RDA-11
 fn is_aligned(iova: Iova) -> bool {
     iova.0 & u64::from(ATOMIC_BYTES.wrapping_sub(1)) == 0
 }
 
-/// The payload of a packet, unless there is none.
+/// Returns the span of a packet's whole payload, unless it is empty.
 fn whole(packet: &Packet) -> Option<Span> {
     match packet.payload_len {
         0 => None,

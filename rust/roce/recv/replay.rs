@@ -10,7 +10,7 @@ use crate::num::{Bundle, Msn, Mtu, Psn};
 use crate::opcode::Position;
 use crate::wire::{AtomicEth, Request, Reth};
 
-/// Room for what a responder must know of one READ or atomic to answer it, and to answer it again.
+/// The state that a responder needs to answer one READ or atomic, and to answer it again.
 ///
 /// A responder is handed a slice of these, all [`default`](Default::default).
 #[derive(Debug)]
@@ -30,35 +30,67 @@ pub(super) struct Kept<G> {
     first: Psn,
     /// How many responses it has.
     packets: u32,
-    /// What it asked for.
+    /// The request.
     request: Request,
-    /// What an atomic found: it is carried out once, however often it is answered.
+    /// The original value of an atomic. It is executed once, however often it is answered.
     original: u64,
     /// The message's number.
     msn: Msn,
     /// How many of its responses were sent, at least once, before the last that was handed out.
     sent: u32,
-    /// What of the response is still to be sent.
+    /// The part of the response that is still to be sent.
     reply: Option<Reply<G>>,
 }
 
-/// A run of responses to one request.
-#[derive(Debug)]
-struct Reply<G> {
-    /// The memory; none for an empty READ, and for what is not a READ.
-    grant: Option<G>,
-    /// The response that byte 0 of the grant belongs to.
-    base: u32,
+/// Responses to one request that are to be sent, counted from its first.
+#[derive(Clone, Copy, Debug)]
+struct Run {
     /// The response to send next.
     next: u32,
     /// The one that was sent last.
     last: u32,
     /// The response after the last.
     stop: u32,
+}
+
+/// A run of responses to one request, and where their data are.
+#[derive(Debug)]
+struct Reply<G> {
+    /// The memory; none for an empty READ, and for other operations.
+    grant: Option<G>,
+    /// The response that byte 0 of the grant belongs to.
+    base: u32,
+    run: Run,
     /// Bytes of the grant.
     length: u32,
     /// It was all sent before.
     again: bool,
+}
+
+impl Run {
+    fn new(from: u32, stop: u32) -> Self {
+        Self {
+            next: from,
+            last: from,
+            stop,
+        }
+    }
+
+    fn is_pending(&self) -> bool {
+        self.next != self.stop
+    }
+
+    /// Hands out the next response, which may stand for several. Returns this run as it is then.
+    fn hand_out(&mut self, bundle: Bundle) -> Self {
+        self.last = self.next;
+        self.next = self.next.saturating_add(bundle.psns()).min(self.stop);
+        *self
+    }
+
+    /// Takes the response back that was handed out last.
+    fn unsend(&mut self) {
+        self.next = self.last;
+    }
 }
 
 impl<G> Reply<G> {
@@ -67,16 +99,14 @@ impl<G> Reply<G> {
         Self {
             grant,
             base,
-            next: base,
-            last: base,
-            stop: base.wrapping_add(mtu.packets(length)),
+            run: Run::new(base, base.wrapping_add(mtu.packets(length))),
             length,
             again,
         }
     }
 
     fn is_pending(&self) -> bool {
-        self.next != self.stop
+        self.run.is_pending()
     }
 }
 
@@ -94,7 +124,8 @@ impl<G> Kept<G> {
         }
     }
 
-    /// What was carried out already: an atomic that found `original`, an atomic WRITE, a FLUSH.
+    /// Creates one for an executed operation: an atomic with the value `original`, an atomic WRITE,
+    /// or a FLUSH.
     // Rules: MPE-5, PSN-7, RDA-17
     pub(super) fn done(first: Psn, request: &Request, msn: Msn, original: u64, mtu: Mtu) -> Self {
         Self {
@@ -139,7 +170,15 @@ impl<G> Kept<G> {
     }
 }
 
-/// A request without what it says to no purpose, and may say differently the next time.
+/// Responses to a part of a READ that were sent before, and are asked for again while the rest is being sent.
+#[derive(Debug)]
+struct Patch {
+    /// The PSN of the READ's first response.
+    first: Psn,
+    run: Run,
+}
+
+/// Returns a request without the fields that have no meaning. A duplicate may differ in them.
 // Rules: DUP-14
 fn essence(request: &Request) -> Request {
     match *request {
@@ -148,11 +187,11 @@ fn essence(request: &Request) -> Request {
     }
 }
 
-/// What a response says.
+/// The contents of a response.
 pub(super) enum Answer {
     /// Data that were READ.
     Data(Position),
-    /// What an atomic found.
+    /// The original value of an atomic.
     Original(u64),
 }
 
@@ -160,8 +199,8 @@ pub(super) enum Answer {
 pub(super) struct Response<'a, G> {
     pub(super) psn: Psn,
     pub(super) msn: Msn,
-    /// What it says. Data stand where they do in the response to the READ as it was first asked
-    /// for: a requester that asks for the rest goes on where it was.
+    /// The contents. Data have their place in the response to the original READ: a requester that
+    /// asks for the rest continues where it was.
     pub(super) answer: Answer,
     /// The memory; none for an empty response.
     pub(super) grant: Option<&'a G>,
@@ -187,6 +226,10 @@ pub(super) struct Replays<G, S> {
     len: usize,
     /// None older than this, counted from the oldest, has responses to send.
     cursor: usize,
+    /// It is sent before the rest of the same answer.
+    patch: Option<Patch>,
+    /// The response that was handed out last is of the patch.
+    is_patching: bool,
     grant: core::marker::PhantomData<G>,
 }
 
@@ -197,6 +240,8 @@ impl<G, S: DerefMut<Target = [Replay<G>]>> Replays<G, S> {
             head: 0,
             len: 0,
             cursor: 0,
+            patch: None,
+            is_patching: false,
             grant: core::marker::PhantomData,
         }
     }
@@ -214,6 +259,7 @@ impl<G, S: DerefMut<Target = [Replay<G>]>> Replays<G, S> {
     }
 
     pub(super) fn clear(&mut self) {
+        self.patch = None;
         while self.pop().is_some() {}
     }
 
@@ -257,6 +303,7 @@ impl<G, S: DerefMut<Target = [Replay<G>]>> Replays<G, S> {
 
     /// Drops the oldest, where it is.
     fn drop_oldest(&mut self) {
+        self.patch = None;
         if let Some(place) = self.leave() {
             place.0 = None;
         }
@@ -264,9 +311,9 @@ impl<G, S: DerefMut<Target = [Replay<G>]>> Replays<G, S> {
 
     /// Makes room for one more; false if there cannot be more.
     ///
-    /// The oldest goes, unless it was never answered in full: then the peer has more outstanding
-    /// than it may. A replay of the oldest that is under way is given up: that the peer asks for
-    /// more tells that it needs it no longer.
+    /// The oldest is removed, unless it was never answered in full: then the peer has more
+    /// outstanding than it may. A repeated answer to the oldest is given up, as further requests
+    /// show that the peer does not need it.
     // Rules: DUP-11, RDA-8
     pub(super) fn make_room(&mut self) -> bool {
         if self.len < self.storage.len() {
@@ -292,7 +339,7 @@ impl<G, S: DerefMut<Target = [Replay<G>]>> Replays<G, S> {
         }
     }
 
-    /// Finds what a duplicate is of.
+    /// Finds the original of a duplicate.
     pub(super) fn find(&self, psn: Psn, request: &Request, mtu: Mtu) -> Option<Again> {
         (0..self.len).find_map(|kept| {
             let response = self.get(kept)?.restart_at(psn, request, mtu)?;
@@ -300,32 +347,44 @@ impl<G, S: DerefMut<Target = [Replay<G>]>> Replays<G, S> {
         })
     }
 
-    /// Answers again, a READ with `length` bytes, which `grant` is for. What was left of an answer
-    /// under way is given up: the requester would not take it.
-    // Rules: DUP-15
+    /// Answers again: a READ with `length` bytes of `grant`. The rest of a current answer is given
+    /// up, as the requester would not accept it. If the duplicate asks for a part that was sent,
+    /// the rest follows behind it.
+    // Rules: DUP-15, DUP-21
     pub(super) fn restart(&mut self, again: Again, grant: Option<G>, length: u32, mtu: Mtu) {
         let Some(kept) = self.get_mut(again.kept) else {
             return;
         };
+        let stop = again.response.saturating_add(mtu.packets(length));
+        let was_sent = |reply: &Reply<G>| {
+            reply.is_pending() && reply.base <= again.response && stop <= reply.run.next
+        };
+        if kept.reply.as_ref().is_some_and(was_sent) {
+            let (first, run) = (kept.first, Run::new(again.response, stop));
+            self.patch = Some(Patch { first, run });
+            return;
+        }
         let answered = match &kept.reply {
             Some(reply) => {
-                kept.sent = kept.sent.max(reply.next);
+                kept.sent = kept.sent.max(reply.run.next);
                 reply.again || !reply.is_pending()
             }
             None => true,
         };
         kept.reply = Some(Reply::new(grant, again.response, length, answered, mtu));
+        let first = kept.first;
+        self.patch = self.patch.take().filter(|patch| patch.first != first);
         self.cursor = self.cursor.min(again.kept);
     }
 
-    /// Whether responses are to be sent to what came after `psn`.
+    /// Returns true if responses are to be sent to requests behind `psn`.
     pub(super) fn any_pending_after(&self, psn: Psn) -> bool {
         (self.cursor..self.len)
             .filter_map(|index| self.get(index))
             .any(|kept| kept.is_pending() && psn.is_before(kept.first))
     }
 
-    /// Whether there is a response to send. Gives the grants back of what has no more.
+    /// Returns true if there is a response to send. Gives back the grants of answered requests.
     pub(super) fn has_response(&mut self) -> bool {
         let mut cursor = self.cursor;
         let found = loop {
@@ -342,9 +401,15 @@ impl<G, S: DerefMut<Target = [Replay<G>]>> Replays<G, S> {
 
     /// Takes the response back that was handed out last.
     pub(super) fn unsend(&mut self) {
+        if self.is_patching {
+            if let Some(patch) = &mut self.patch {
+                patch.run.unsend();
+            }
+            return;
+        }
         let cursor = self.cursor;
         if let Some(reply) = self.get_mut(cursor).and_then(|kept| kept.reply.as_mut()) {
-            reply.next = reply.last;
+            reply.run.unsend();
         }
     }
 
@@ -353,6 +418,10 @@ impl<G, S: DerefMut<Target = [Replay<G>]>> Replays<G, S> {
     /// requester may have those before, and would take a refusal of them for an old one.
     // Rules: DUP-20, NAK-24
     pub(super) fn forgo(&mut self) -> Option<Psn> {
+        if self.is_patching {
+            self.patch = None;
+            return None;
+        }
         let cursor = self.cursor;
         let kept = self.get_mut(cursor)?;
         let reply = kept.reply.as_ref()?;
@@ -360,33 +429,45 @@ impl<G, S: DerefMut<Target = [Replay<G>]>> Replays<G, S> {
             kept.reply = None;
             return None;
         }
-        Some(kept.first.add(kept.sent.max(reply.last)))
+        Some(kept.first.add(kept.sent.max(reply.run.last)))
     }
 
     /// The next response to send, if [there is one](Self::has_response).
     // Rules: RDA-1
     pub(super) fn next_response(&mut self, mtu: Mtu, bundle: Bundle) -> Option<Response<'_, G>> {
-        let kept = self.get_mut(self.cursor)?;
-        let (first, msn) = (kept.first, kept.msn);
+        let place = self.place(self.cursor);
+        let kept = self.storage.get_mut(place)?.0.as_mut()?;
         let reply = kept.reply.as_mut()?;
-        let index = reply.next;
-        kept.sent = kept.sent.max(index);
-        reply.last = index;
-        reply.next = index.saturating_add(bundle.psns()).min(reply.stop);
+        let first = kept.first;
+        let is_of_it = |patch: &&mut Patch| patch.first == first && patch.run.is_pending();
+        let run = match self.patch.as_mut().filter(is_of_it) {
+            // Rules: DUP-21
+            Some(patch) => {
+                self.is_patching = true;
+                patch.run.hand_out(bundle)
+            }
+            None => {
+                self.is_patching = false;
+                kept.sent = kept.sent.max(reply.run.next);
+                reply.run.hand_out(bundle)
+            }
+        };
+        let index = run.last;
         let at = index.wrapping_sub(reply.base).wrapping_mul(mtu.bytes());
+        let most = run.next.wrapping_sub(index).saturating_mul(mtu.bytes());
         let answer = match kept.request {
             // Rules: DUP-10
             Request::CompareSwap(_) | Request::FetchAdd(_) => Answer::Original(kept.original),
-            _ => Answer::Data(Position::new(index == 0, reply.next == reply.stop)),
+            _ => Answer::Data(Position::new(index == 0, !run.is_pending())),
         };
         Some(Response {
             // Rules: PSN-8
             psn: first.add(index),
-            msn,
+            msn: kept.msn,
             answer,
             grant: reply.grant.as_ref(),
             at,
-            len: reply.length.saturating_sub(at).min(bundle.bytes(mtu)),
+            len: reply.length.saturating_sub(at).min(most),
         })
     }
 }

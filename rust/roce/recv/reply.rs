@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Replies: from what is owed to packets.
+//! Replies: turns owed replies into packets.
 
 use core::mem;
 use core::ops::DerefMut;
 
 use super::replay::{Answer, Replay};
-use super::{Owed, Phase, RecvConfig, Responder, Running, Sequence};
+use super::{Owed, Phase, RecvConfig, Responder, Running, Sequence, Told};
 use crate::completion::Status;
 use crate::event::Event;
 use crate::host::{RecvHost, Source, Transmit};
@@ -15,11 +15,12 @@ use crate::opcode::Position;
 use crate::wire::{Aeth, AtomicAckEth, Body, Bth, HeaderBytes, NakCode, Response, Syndrome};
 
 impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
-    /// The next reply to send, if one is owed: responses to READs and atomics in the order of their
-    /// PSNs, then a refusal or one acknowledgement for all the rest.
+    /// Returns the next reply to send, if one is owed. Responses to READs and atomics come first,
+    /// in the order of their PSNs. A refusal, or one acknowledgement for all other requests,
+    /// follows.
     ///
-    /// To be called again until `None`: at the end of a batch of requests, and when room to send
-    /// came back. What is returned counts as sent.
+    /// The caller repeats the call until `None`, at the end of a batch of requests and when it may
+    /// send again. A reply that was returned counts as sent.
     // Rules: ACK-8
     pub fn poll_transmit<H: RecvHost<Payload = P, Grant = G>>(
         &mut self,
@@ -51,11 +52,11 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
         }
     }
 
-    /// Says that the source of the packet that [`poll_transmit`](Self::poll_transmit) returned last
-    /// cannot be read: the READ is refused at its first response that was never sent, and the queue
-    /// pair fails. But if the READ was answered in full before, its duplicate is dropped, as
-    /// one is that is not authorized any more: it may be a stray copy, and whoever sent it may have
-    /// had the memory's key invalidated since.
+    /// Reports that the source of the packet that [`poll_transmit`](Self::poll_transmit) returned
+    /// last cannot be read. The READ is refused at its first response that was never sent, and the
+    /// queue pair fails. If the READ was answered in full before, its duplicate is dropped, like
+    /// one that is no longer authorized. It may be a stray copy, and the sender may have had the
+    /// memory's key invalidated since.
     // Rules: NAK-24
     pub fn payload_fault<H: RecvHost<Payload = P, Grant = G>>(&mut self, host: &mut H) {
         let Some(mut running) = self.running() else {
@@ -64,7 +65,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
         let Some(psn) = running.replays.forgo() else {
             return;
         };
-        // What comes after it will never be sent, be it data or a refusal.
+        // Later replies, data or a refusal, are never sent.
         running.replays.clear();
         let code = NakCode::RemoteOperation;
         let failed = if running.sequence.has_failed() {
@@ -77,7 +78,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
 }
 
 impl<'a, P, G, S: DerefMut<Target = [Replay<G>]>> Running<'a, P, G, S> {
-    /// The next response to a READ or atomic.
+    /// Returns the next response to a READ or atomic.
     // Rules: ACK-19
     fn respond(self) -> Option<Transmit<'a, G>> {
         let Self {
@@ -108,13 +109,13 @@ impl<'a, P, G, S: DerefMut<Target = [Replay<G>]>> Running<'a, P, G, S> {
 }
 
 impl<P, G> Sequence<P, G> {
-    /// Owes a NAK that asks for what is expected, as `dropped`, behind that, was dropped.
-    pub(super) fn ask_for_expected(&mut self, dropped: Psn) {
-        self.nak_sent = true;
-        self.owed = Owed::SequenceNak { dropped };
+    /// Owes a NAK that asks for the expected packet, because the later packet `last` has arrived.
+    pub(super) fn ask_for_expected(&mut self, last: Psn) {
+        self.told = Told::Missing;
+        self.owed = Owed::SequenceNak { last };
     }
 
-    /// Takes the reply that is owed: its PSN and what it says.
+    /// Takes the reply that is owed. Returns its PSN and AETH.
     fn pay<H: RecvHost>(&mut self, host: &mut H) -> Option<(Psn, Aeth)> {
         let (psn, syndrome, event) = match mem::replace(&mut self.owed, Owed::Nothing) {
             Owed::Nothing => return None,

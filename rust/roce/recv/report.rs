@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a responder tells people of itself.
+//! The report on a responder's state, for people.
 
 use core::ops::DerefMut;
 
-use super::{Message, Owed, Phase, Replay, Responder};
+use super::{Message, Owed, Phase, Replay, Responder, Told};
 use crate::num::{Msn, Psn};
 
 /// The message that a responder is in.
@@ -18,18 +18,18 @@ pub enum Within {
     Write,
 }
 
-/// What a responder owes its peer, behind the responses to READs and atomics.
+/// The reply that a responder owes its peer behind the responses to READs and atomics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Owes {
     /// Nothing.
     Nothing,
-    /// To acknowledge the latest request.
+    /// An acknowledgement of the latest request.
     Acknowledgement,
-    /// To say that a packet is missing.
+    /// A NAK for a missing packet.
     SequenceNak,
-    /// To say that no receive was posted.
+    /// An RNR NAK.
     RnrNak,
-    /// To say that a request was refused.
+    /// The refusal of a request.
     Refusal,
 }
 
@@ -42,7 +42,7 @@ pub struct RecvReport {
     pub msn: Msn,
     /// The message that it is in.
     pub within: Within,
-    /// What it owes.
+    /// The owed reply.
     pub owes: Owes,
     /// Whether the peer was told that `expected` is expected, or had no receive, and not come back
     /// with it yet.
@@ -52,7 +52,7 @@ pub struct RecvReport {
 }
 
 impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
-    /// How far it has come; `None` unless it runs.
+    /// Returns the progress; `None` unless it runs.
     pub fn report(&mut self) -> Option<RecvReport> {
         let responds = self.replays.has_response();
         let Phase::Running(sequence) = &self.phase else {
@@ -73,7 +73,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
                 Owed::RnrNak => Owes::RnrNak,
                 Owed::Refusal { .. } => Owes::Refusal,
             },
-            nak_sent: sequence.nak_sent,
+            nak_sent: sequence.told != Told::Nothing,
             responds,
         })
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Requests of an unreliable connection, which nobody acknowledges and nobody sends again.
+//! Requests of an unreliable connection, without acknowledgements and retransmissions.
 //!
-//! A message is carried out if all its packets come in their order. What is wrong with one drops
-//! its message without a word, but for an event, and the next one is taken as it comes:
+//! A message is executed if all its packets come in order. A wrong packet drops its message; only
+//! an event reports that. The next message is received as it comes:
 //!
 //! ```text
 //!                      PSN expected                     another PSN
@@ -13,8 +13,8 @@
 //!                      no message is under way          that is under way
 //! ```
 //!
-//! The receive of a message that was dropped is kept for the next one. Only what fails on our side,
-//! as our own memory may, fails the queue pair.
+//! The receive of a dropped message is kept for the next one. Only a local failure, such as one of
+//! local memory, fails the queue pair.
 
 use core::ops::DerefMut;
 
@@ -45,8 +45,8 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         }
         // Rules: UCX-5
         if !request.starts() && matches!(self.sequence.message, Message::None) {
-            // The rest of a message that was dropped. What is expected stays: that a PSN is in turn
-            // says nothing where there is no message to go on with.
+            // The rest of a dropped message. The expected PSN stays the same: it has no meaning
+            // without a message to continue.
             return Ok(Handled::Done);
         }
         // Rules: UCX-3
@@ -84,7 +84,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         }
     }
 
-    /// Drops the message that is under way, if one is.
+    /// Drops the incomplete message, if there is one.
     // Rules: UCX-6
     fn abandon<H: RecvHost<Payload = P, Grant = G>>(&mut self, host: &mut H) {
         if !matches!(self.sequence.message, Message::None) {

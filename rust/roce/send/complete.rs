@@ -7,6 +7,7 @@ use core::ops::DerefMut;
 use super::window::{Entry, Slot};
 use super::{Failure, Requester, Running, Sequence, Timer};
 use crate::completion::Status;
+use crate::congestion::Control;
 use crate::event::Event;
 use crate::host::{Fault, Handled, SendHost, Span};
 use crate::num::Psn;
@@ -44,14 +45,36 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
         packet: &Packet,
         host: &mut H,
     ) -> Handled {
+        self.handle(now, packet, false, host)
+    }
+
+    /// Handles a response that the host has kept as it was [early](Handled::Early), after a packet before
+    /// it is done. It is done as well, or still early.
+    pub fn handle_kept<H: SendHost<Payload = P>>(
+        &mut self,
+        now: Instant,
+        packet: &Packet,
+        host: &mut H,
+    ) -> Handled {
+        self.handle(now, packet, true, host)
+    }
+
+    fn handle<H: SendHost<Payload = P>>(
+        &mut self,
+        now: Instant,
+        packet: &Packet,
+        is_kept: bool,
+        host: &mut H,
+    ) -> Handled {
         // Rules: VAL-10
         let Body::Response(response) = &packet.body else {
             return Handled::Done;
         };
-        let Some(mut running) = self.running() else {
+        let Some(running) = self.running() else {
             host.observe(Event::BadState);
             return Handled::Done;
         };
+        let mut running = Running { is_kept, ..running };
         match running.handle_response(now, packet, response, host) {
             Ok(handled) => handled,
             Err(failure) => {
@@ -73,8 +96,14 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         let psn = packet.bth.psn;
         if psn.distance_from(self.sequence.unacked) >= self.sequence.outstanding() {
             // Rules: ACK-9, ACK-10, DUP-17, NAK-20, PSN-13
-            // It answers what is complete already, or what was never sent.
+            // The response is for a complete request, or for a PSN that was never sent.
+            if self.is_kept {
+                return Ok(Handled::Done);
+            }
             host.observe(Event::StaleResponse);
+            if is_acknowledgement(response) {
+                self.handle_repeated(now, psn);
+            }
             return Ok(Handled::Done);
         }
         let read = |starts, ends| ReadPacket {
@@ -85,15 +114,12 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             ends,
         };
         let handled = match response {
-            Response::Acknowledge(aeth) => self
-                .handle_acknowledge(now, psn, aeth, host)
-                .map(|()| Handled::Done),
+            Response::Acknowledge(aeth) => self.handle_acknowledge(now, psn, aeth, host),
             // Rules: RDA-21
             Response::ReadFirst(aeth) | Response::ReadLast(aeth) | Response::ReadOnly(aeth)
                 if !matches!(aeth.syndrome, Syndrome::Ack { .. }) =>
             {
                 self.fail_at(now, psn, Status::BadResponse, host)
-                    .map(|()| Handled::Done)
             }
             Response::ReadFirst(_) => self.handle_read_response(now, &read(true, false), host),
             Response::ReadMiddle => self.handle_read_response(now, &read(false, false), host),
@@ -104,6 +130,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             }
         }?;
         self.follow_up(host)?;
+        self.ask_for_rest(now, host)?;
         Ok(handled)
     }
 
@@ -114,37 +141,43 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         psn: Psn,
         aeth: &Aeth,
         host: &mut H,
-    ) -> Result<(), Failure> {
+    ) -> Result<Handled, Failure> {
         match aeth.syndrome {
             // Rules: CRD-2
             Syndrome::Ack { .. } => match self.advance(now, psn.next(), host) {
-                Advance::Unanswered { count, left } if count > left => self.gap(host),
+                Advance::Unanswered { count, left } if count > left => {
+                    return self.handle_early(now, psn, psn.next(), host);
+                }
                 // Within a READ it says nothing about the READ: data complete that.
-                Advance::Unanswered { .. } | Advance::Done => Ok(()),
+                Advance::Unanswered { .. } => {}
+                Advance::Done => self.check_repair(now, host)?,
             },
             // Rules: RNR-7
             Syndrome::RnrNak(timer) => match self.advance(now, psn, host) {
-                Advance::Done => self.wait_for_receiver(now, timer, host),
-                Advance::Unanswered { .. } => self.gap(host),
+                Advance::Done => self.wait_for_receiver(now, timer, host)?,
+                Advance::Unanswered { .. } => return self.handle_early(now, psn, psn, host),
             },
             // Rules: NAK-5
             Syndrome::Nak(NakCode::SequenceError) => {
-                host.observe(Event::SequenceNakReceived);
+                if !self.is_kept {
+                    host.observe(Event::SequenceNakReceived);
+                }
                 match self.advance(now, psn, host) {
-                    Advance::Done => self.recover(host),
-                    Advance::Unanswered { .. } => self.gap(host),
+                    Advance::Done => self.repair(now, host)?,
+                    Advance::Unanswered { .. } => return self.handle_early(now, psn, psn, host),
                 }
             }
             Syndrome::Nak(NakCode::InvalidRequest) => {
-                self.fail_at(now, psn, Status::RemoteInvalidRequest, host)
+                return self.fail_at(now, psn, Status::RemoteInvalidRequest, host);
             }
             Syndrome::Nak(NakCode::RemoteAccess) => {
-                self.fail_at(now, psn, Status::RemoteAccess, host)
+                return self.fail_at(now, psn, Status::RemoteAccess, host);
             }
             Syndrome::Nak(NakCode::RemoteOperation) => {
-                self.fail_at(now, psn, Status::RemoteOperation, host)
+                return self.fail_at(now, psn, Status::RemoteOperation, host);
             }
         }
+        Ok(Handled::Done)
     }
 
     // Rules: ACK-4
@@ -154,8 +187,9 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         read: &ReadPacket,
         host: &mut H,
     ) -> Result<Handled, Failure> {
+        let stop = read.psn.add(read.psns);
         if let Advance::Unanswered { .. } = self.advance(now, read.psn, host) {
-            return self.gap(host).map(|()| Handled::Done);
+            return self.handle_early(now, read.psn, stop, host);
         }
         let entry = match self.window.good(0) {
             Some(entry) => entry,
@@ -173,8 +207,12 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         let left = length.saturating_sub(at);
         let most = mtu.bytes().saturating_mul(read.psns);
         // Rules: RDA-19, RDA-22
-        // In the middle a response may start, as it is one to what was asked for again.
-        let in_place = (read.starts || at > 0) && read.ends == (left <= most);
+        // A response may start in the middle, as the response to a request for missing parts, and
+        // end where that request ends.
+        let is_last = left <= most;
+        let may_end = is_last || self.sequence.has_asked_for_parts;
+        let in_place =
+            (read.starts || at > 0) && (read.ends || !is_last) && (may_end || !read.ends);
         // Rules: RDA-18
         let in_size =
             read.payload_len == left.min(most) && read.psns == mtu.packets(read.payload_len);
@@ -193,12 +231,11 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
                 Err(Fault::Gone) => return Err(Failure(Status::LocalProtection)),
             }
         }
-        if read.ends {
+        if is_last {
             // Rules: ORD-10
             self.retire_answered(host);
         }
-        self.sequence
-            .acknowledged_up_to(now, read.psn.add(read.psns));
+        self.acknowledged_up_to(now, stop);
         Ok(Handled::Done)
     }
 
@@ -212,7 +249,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         host: &mut H,
     ) -> Result<Handled, Failure> {
         if let Advance::Unanswered { .. } = self.advance(now, psn, host) {
-            return self.gap(host).map(|()| Handled::Done);
+            return self.handle_early(now, psn, psn.next(), host);
         }
         // Rules: RDA-21
         let accepted = matches!(aeth.syndrome, Syndrome::Ack { .. });
@@ -229,18 +266,11 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         }
         // Rules: ORD-10
         self.retire_answered(host);
-        self.sequence.acknowledged_up_to(now, psn.next());
+        self.acknowledged_up_to(now, psn.next());
         Ok(Handled::Done)
     }
 
-    /// A response shows that responses to a READ before it were lost.
-    // Rules: ACK-6
-    fn gap<H: SendHost<Payload = P>>(&mut self, host: &mut H) -> Result<(), Failure> {
-        host.observe(Event::ResponseGap);
-        self.recover(host)
-    }
-
-    /// Completes what comes before `psn` and fails the request that `psn` is in.
+    /// Completes the requests before `psn` and fails the request of `psn`.
     // Rules: NAK-16
     fn fail_at<H: SendHost<Payload = P>>(
         &mut self,
@@ -248,16 +278,18 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         psn: Psn,
         status: Status,
         host: &mut H,
-    ) -> Result<(), Failure> {
+    ) -> Result<Handled, Failure> {
         match self.advance(now, psn, host) {
             // Rules: NAK-18, NAK-19
             // The READ that fails itself need not have all its responses before.
-            Advance::Unanswered { count, left } if count >= left => self.gap(host),
+            Advance::Unanswered { count, left } if count >= left => {
+                self.handle_early(now, psn, psn, host)
+            }
             Advance::Unanswered { .. } | Advance::Done => Err(Failure(status)),
         }
     }
 
-    /// On an unreliable connection: whatever was sent is done with.
+    /// Completes all sent packets of an unreliable connection.
     // Rules: CPL-22
     pub(super) fn confirm_sent<H: SendHost<Payload = P>>(
         &mut self,
@@ -271,8 +303,8 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         self.follow_up(host)
     }
 
-    /// Everything before `to` is acknowledged: completes it, up to what needs an answer. `to` is
-    /// outstanding, or the PSN after one that is.
+    /// Completes all requests before `to`, up to one that needs its own response. `to` is
+    /// outstanding, or the PSN after an outstanding one.
     // Rules: ACK-3
     fn advance<H: SendHost<Payload = P>>(
         &mut self,
@@ -284,7 +316,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         let mut at = from;
         let mut result = Advance::Done;
         while at != to {
-            // What is outstanding is of requests in the window.
+            // Outstanding PSNs belong to requests in the window.
             let Some(entry) = self.window.good(0) else {
                 break;
             };
@@ -304,9 +336,15 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             self.retire_head(host);
         }
         if at != from {
-            self.sequence.acknowledged_up_to(now, at);
+            self.acknowledged_up_to(now, at);
         }
         result
+    }
+
+    /// Moves the lower edge of the window up to `psn`: there is progress.
+    fn acknowledged_up_to(&mut self, now: Instant, psn: Psn) {
+        self.sequence.acknowledged_up_to(now, psn);
+        self.end_repair();
     }
 
     /// Completes the oldest request, which was answered.
@@ -337,10 +375,17 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
                 self.sequence.cursor = self.sequence.cursor.saturating_sub(1);
                 self.identity.succeed(entry, host);
             }
-            // The cursor is on it: it is carried out when it is the oldest.
+            // The cursor is on it: it is executed when it is the oldest.
             Some(Entry::Local(entry)) => self.identity.succeed(entry, host),
             Some(Entry::Bad(..)) | None => {}
         }
+    }
+}
+
+fn is_acknowledgement(response: &Response) -> bool {
+    match response {
+        Response::Acknowledge(aeth) => matches!(aeth.syndrome, Syndrome::Ack { .. }),
+        _ => false,
     }
 }
 
@@ -349,21 +394,28 @@ impl Sequence {
     fn acknowledged_up_to(&mut self, now: Instant, psn: Psn) {
         if self.next.distance_from(self.unacked) < psn.distance_from(self.unacked) {
             // Rules: RTY-13
-            // It was to be sent again, but whoever acknowledges it has it. `cursor` is at the
-            // oldest request already.
+            // It was to be sent again, but the peer has acknowledged it. `cursor` is at the oldest
+            // request already.
             self.next = psn;
         }
-        self.pace.acknowledged(psn.distance_from(self.unacked));
+        self.round_trip.acknowledged(psn, now);
+        let path = self.path(now);
+        self.pace
+            .acknowledged(psn.distance_from(self.unacked), &path);
+        self.moved_at = now;
         self.unacked = psn;
+        self.learn(now);
         self.recovering = false;
         // Rules: RTY-10
         self.retries_left = self.config.retry_cnt.get();
         // Rules: RNR-13
         self.rnr_retries_left = self.config.rnr_retry.get();
         self.timeouts = 0;
+        self.probes = 0;
         // Rules: RTY-6
         if self.outstanding() == 0 {
             self.timer = Timer::Off;
+            self.may_lack_all = false;
         } else {
             // Rules: RNR-16
             self.arm_ack_timer(now);

@@ -2,6 +2,7 @@
 
 //! The attributes of a requester.
 
+use crate::congestion::Law;
 use crate::num::{Bundle, Mtu, Pkey, Psn, Qpn};
 use crate::opcode::Connection;
 use crate::time::AckTimeout;
@@ -24,17 +25,17 @@ impl RetryCount {
         }
     }
 
-    /// The count.
+    /// Returns the count.
     #[inline]
     pub const fn get(self) -> u8 {
         self.0
     }
 }
 
-/// What a requester needs to know to run.
+/// The configuration of a requester.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SendConfig {
-    /// What connects it to the peer's queue pair.
+    /// The kind of connection.
     pub connection: Connection,
     /// The peer's queue pair.
     pub dest_qp: Qpn,
@@ -42,7 +43,7 @@ pub struct SendConfig {
     pub pkey: Pkey,
     /// The path MTU.
     pub mtu: Mtu,
-    /// How much of a message one packet takes.
+    /// The part of a message that one packet carries.
     pub bundle: Bundle,
     /// The number of the first packet.
     pub sq_psn: Psn,
@@ -55,9 +56,11 @@ pub struct SendConfig {
     pub rnr_retry: RetryCount,
     /// READs and atomics that may be outstanding; with 0, none is ever sent.
     pub max_rd_atomic: u8,
+    /// How much may be outstanding.
+    pub law: Law,
 }
 
-/// What may change while the send queue is drained.
+/// The attributes that may change while the send queue is drained.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SendUpdate {
     /// How long to wait for an acknowledgement.
@@ -70,12 +73,12 @@ pub struct SendUpdate {
     pub max_rd_atomic: u8,
     /// The partition.
     pub pkey: Pkey,
-    /// How much one packet takes, from the next one on.
+    /// The part that one packet carries, from the next one on.
     pub bundle: Bundle,
 }
 
 impl SendConfig {
-    /// These attributes with those of `update`.
+    /// Returns these attributes with those of `update`.
     // Rules: STA-14
     #[must_use]
     pub(super) fn updated(self, update: SendUpdate) -> Self {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a requester tells people of itself.
+//! The report on a requester's state, for people.
 
 use core::ops::DerefMut;
 
 use super::window::Slot;
 use super::{Blocked, Phase, Requester, Sequence, Timer};
+use crate::congestion::Control;
 use crate::num::Psn;
 
-/// What a requester waits for.
+/// The event that a requester waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waiting {
     /// Nothing: all that was posted is complete, or there is more to send.
@@ -17,7 +18,7 @@ pub enum Waiting {
     Answer,
     /// The end of the time for which the peer, which had no receive posted, is left alone.
     Receiver,
-    /// What keeps the next request from being begun.
+    /// The reason that the next request is not begun.
     Blocked(Blocked),
 }
 
@@ -30,8 +31,12 @@ pub struct SendReport {
     pub next: Psn,
     /// PSNs that are outstanding.
     pub outstanding: u32,
-    /// How many of them may be, as the network has it.
+    /// The PSNs that may be outstanding: the congestion window.
     pub window: u32,
+    /// The average time that an answer takes, in nanoseconds; 0 before the first.
+    pub round_trip_ns: u32,
+    /// The shortest one.
+    pub least_round_trip_ns: u32,
     /// Requests that were taken from the send queue and are not complete.
     pub requests: u32,
     /// READs and atomics among them that were begun.
@@ -42,12 +47,12 @@ pub struct SendReport {
     pub rnr_retries_left: u8,
     /// Timeouts since there was progress.
     pub timeouts: u32,
-    /// What it waits for.
+    /// The event that it waits for.
     pub waiting: Waiting,
 }
 
 impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
-    /// How far it has come; `None` unless it runs.
+    /// Returns the progress; `None` unless it runs.
     pub fn report(&self) -> Option<SendReport> {
         let Phase::Running(sequence) = &self.phase else {
             return None;
@@ -57,11 +62,13 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
             next: sequence.next,
             outstanding: sequence.outstanding(),
             window: sequence.pace.psns(),
+            round_trip_ns: sequence.round_trip.average_ns(),
+            least_round_trip_ns: sequence.round_trip.least_ns(),
             requests: u32::try_from(self.window.len()).unwrap_or(u32::MAX),
             unanswered: sequence.unanswered,
             retries_left: sequence.retries_left,
             rnr_retries_left: sequence.rnr_retries_left,
-            timeouts: sequence.timeouts,
+            timeouts: sequence.timeouts.into(),
             waiting: sequence.waiting(),
         })
     }

@@ -4,9 +4,11 @@
 
 use core::ops::DerefMut;
 
+use super::lateness::Held;
 use super::window::Slot;
 use super::{Failure, Phase, Requester, Running, Sequence, Timer};
 use crate::completion::Status;
+use crate::congestion::{Control, Loss};
 use crate::event::Event;
 use crate::host::SendHost;
 use crate::limits::{self, RNR_RETRY_INFINITE};
@@ -24,7 +26,8 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
         };
         match sequence.timer {
             Timer::Off => None,
-            Timer::Ack(at) | Timer::Rnr(at) => Some(at),
+            Timer::Rnr(at) => Some(at),
+            Timer::Ack(at) => Some(at.min(sequence.probe_at)),
         }
     }
 
@@ -38,7 +41,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
     }
 }
 
-impl<P, S> Running<'_, P, S> {
+impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
     // Rules: RTY-1
     fn handle_timeout<H: SendHost<Payload = P>>(
         &mut self,
@@ -55,8 +58,19 @@ impl<P, S> Running<'_, P, S> {
                 // A NAK that comes later is for what is sent again now.
                 self.sequence.recovering = false;
                 self.sequence.timeouts = self.sequence.timeouts.saturating_add(1);
-                self.sequence.pace.timed_out();
-                self.send_again(host)
+                self.sequence.lost(Loss::Silence, now);
+                self.count_retry(host)?;
+                self.ask_after_timeout(now);
+                Ok(())
+            }
+            Timer::Ack(_) if self.sequence.probe_at <= now => {
+                if self.end_wait(now, host)? {
+                    return Ok(());
+                }
+                self.sequence.probes = self.sequence.probes.saturating_add(1);
+                self.sequence.arm_probe(now);
+                self.probe(now, host);
+                Ok(())
             }
             _ => Ok(()),
         }
@@ -67,6 +81,17 @@ impl<P, S> Running<'_, P, S> {
     // Rules: NAK-14, RTY-15
     pub(super) fn recover<H: SendHost<Payload = P>>(
         &mut self,
+        now: Instant,
+        host: &mut H,
+    ) -> Result<(), Failure> {
+        self.recover_from(Loss::Rest, now, host)
+    }
+
+    /// Recovers as [`recover`](Self::recover) does, and tells the law of congestion control of `loss`.
+    pub(super) fn recover_from<H: SendHost<Payload = P>>(
+        &mut self,
+        loss: Loss,
+        now: Instant,
         host: &mut H,
     ) -> Result<(), Failure> {
         // Rules: DUP-18, NAK-15
@@ -74,20 +99,29 @@ impl<P, S> Running<'_, P, S> {
             return Ok(());
         }
         self.sequence.recovering = true;
-        self.sequence.pace.lost();
+        self.sequence.lost(loss, now);
         self.send_again(host)
     }
 
     /// Goes back to the oldest outstanding PSN, or fails when that was done too often.
-    // Rules: RTY-8, RTY-9
     fn send_again<H: SendHost<Payload = P>>(&mut self, host: &mut H) -> Result<(), Failure> {
+        self.count_retry(host)?;
+        self.sequence.go_back();
+        Ok(())
+    }
+
+    /// Counts that something is sent again, or fails when that was done too often.
+    // Rules: RTY-8, RTY-9
+    pub(super) fn count_retry<H: SendHost<Payload = P>>(
+        &mut self,
+        host: &mut H,
+    ) -> Result<(), Failure> {
         let Some(left) = self.sequence.retries_left.checked_sub(1) else {
             host.observe(Event::RetryExceeded);
             // Rules: RTY-11
             return Err(Failure(Status::TransportRetryExceeded));
         };
         self.sequence.retries_left = left;
-        self.sequence.go_back();
         host.observe(Event::Retransmit);
         Ok(())
     }
@@ -119,8 +153,8 @@ impl<P, S> Running<'_, P, S> {
         // The peer is there, which is all that the other count is about.
         sequence.retries_left = sequence.config.retry_cnt.get();
         sequence.timeouts = 0;
-        // What was sent behind it was in vain, too.
-        sequence.pace.lost();
+        // Later packets are lost, too.
+        sequence.lost(Loss::NotReady, now);
         // Rules: RNR-9
         sequence.go_back();
         // Rules: RNR-8
@@ -130,12 +164,22 @@ impl<P, S> Running<'_, P, S> {
 }
 
 impl Sequence {
+    /// Has the law of congestion control react to a loss.
+    pub(super) fn lost(&mut self, loss: Loss, now: Instant) {
+        let path = self.path(now);
+        self.pace.lost(loss, &path);
+    }
+
     /// Moves `next` back to the oldest outstanding PSN, which is in the oldest request.
     // Rules: PSN-14, RTY-7
-    fn go_back(&mut self) {
+    pub(super) fn go_back(&mut self) {
         self.next = self.unacked;
         self.cursor = 0;
         self.timer = Timer::Off;
+        self.repair = None;
+        self.lateness.hold(Held::Nothing);
+        self.asked_again_to = self.end;
+        self.round_trip.forget();
     }
 
     /// Waits for an acknowledgement from now on, if the queue pair has a timeout.
@@ -148,11 +192,22 @@ impl Sequence {
             return;
         }
         // Rules: RTY-3
-        let patience = 1u64.wrapping_shl(self.timeouts.min(limits::MAX_TIMEOUT_DOUBLINGS));
+        let patience = 1u64.wrapping_shl(limits::MAX_TIMEOUT_DOUBLINGS.min(self.timeouts.into()));
         self.timer = match self.config.timeout.delay_ns() {
             Some(delay_ns) => Timer::Ack(now.after_ns(delay_ns.saturating_mul(patience))),
             // Rules: RTY-4
             None => Timer::Off,
         };
+        self.arm_probe(now);
+    }
+
+    /// Waits for some round trips from now on before it asks for an answer once more.
+    // Rules: RTY-20
+    pub(super) fn arm_probe(&mut self, now: Instant) {
+        let doublings = self.probes.min(limits::MAX_PROBE_DOUBLINGS);
+        let factor = 1u64.wrapping_shl(doublings.into());
+        let is_repairing = self.repair.is_some() || self.lateness.wait_ns() > 0;
+        let waits_ns = self.round_trip.probe_ns(is_repairing);
+        self.probe_at = now.after_ns(waits_ns.saturating_mul(factor));
     }
 }

@@ -7,6 +7,7 @@ use core::ops::DerefMut;
 use super::window::{Entry, Outstanding, Slot};
 use super::{Blocked, Drain, Failure, Requester, Running, Sequence, Timer};
 use crate::completion::Status;
+use crate::congestion::Control;
 use crate::host::{SendHost, Source, Transmit};
 use crate::limits::{ACK_REQ_INTERVAL, LOCAL_BATCH, MAX_MESSAGE_BYTES, PSN_HALF};
 use crate::num::{Bundle, Mtu, Psn};
@@ -22,13 +23,13 @@ enum Gate {
     Refused(Status),
 }
 
-/// What came of taking a work request.
+/// The result of taking a work request.
 enum Taken {
     /// There was none.
     Nothing,
     /// It is in the window.
     Entry,
-    /// It was carried out.
+    /// It was executed.
     Done,
 }
 
@@ -46,11 +47,11 @@ struct Segment {
 }
 
 impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
-    /// The next packet to send, if there is one. Takes new work when the window allows.
+    /// Returns the next packet to send, if there is one. Takes new work when the window allows.
     ///
-    /// To be called again until `None`: after a doorbell, a response, a timeout, and when room to
-    /// send came back. What is returned counts as sent: a packet that is dropped after that is
-    /// recovered like one that the network lost.
+    /// The caller repeats the call until `None`, after a doorbell, a response or a timeout, and
+    /// when it may send again. A packet that was returned counts as sent. If it is dropped later,
+    /// it is recovered like a packet that the network lost.
     pub fn poll_transmit<H: SendHost<Payload = P>>(
         &mut self,
         now: Instant,
@@ -88,16 +89,18 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
 }
 
 impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
-    /// The packet `next`, which counts as sent with this.
+    /// Returns the packet `next`, which counts as sent with this.
     fn transmit(self, now: Instant) -> Option<Transmit<'a, P>> {
         let Self {
             sequence, window, ..
         } = self;
         let entry = window.good(sequence.cursor)?;
         let psn = sequence.next;
-        let segment = Segment::new(entry, psn, sequence.config.mtu, sequence.config.bundle)?;
+        let sizes = (sequence.config.mtu, sequence.config.bundle);
+        let segment = Segment::new(entry, psn, sizes, sequence.asks_up_to())?;
         let bth = sequence.header(entry, &segment);
         sequence.sent(entry, &segment, now);
+        sequence.end_repair(window);
         let source = match segment.len {
             0 => Source::Empty,
             len => Source::Bytes {
@@ -125,29 +128,30 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
             let entry = self.window.good(index)?;
             (psn.distance_from(entry.first) < entry.packets).then_some(entry)
         };
-        let index = match is_in(sequence.cursor) {
-            Some(_) => sequence.cursor,
-            None => sequence.cursor.wrapping_sub(1),
-        };
-        let Some(entry) = is_in(index) else {
+        // The cursor is on it or just behind it; after a repair it is anywhere behind.
+        let near = [sequence.cursor, sequence.cursor.wrapping_sub(1)].into_iter();
+        let mut places = near.chain(0..self.window.len());
+        let Some((index, entry)) = places.find_map(|index| Some((index, is_in(index)?))) else {
             return;
         };
         if sequence.fresh {
             sequence.end = psn;
+            sequence.round_trip.forget();
             if entry.is_answered() {
                 sequence.unanswered = sequence.unanswered.saturating_sub(1);
             }
         }
         sequence.cursor = index;
         sequence.next = psn;
+        sequence.reopen_repair(psn);
         if sequence.outstanding() == 0 {
             sequence.timer = Timer::Off;
         }
     }
 
-    /// Makes the request that `psn` is in a bad one: nothing from it on is sent any more. What of it
-    /// and behind it was sent is outstanding still, as an acknowledgement of it is one of what comes
-    /// before.
+    /// Makes the request of `psn` a bad one: no packet from `psn` on is sent any more. Packets from
+    /// `psn` on that were sent are still outstanding, as an acknowledgement of one also
+    /// acknowledges all earlier ones.
     // Rules: ERR-9, UCX-10
     fn spoil(&mut self, psn: Psn) {
         let sequence = &mut *self.sequence;
@@ -183,7 +187,7 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
             if let Timer::Rnr(until) = self.sequence.timer {
                 // Rules: RNR-8
                 if now < until {
-                    break Some(Blocked::Rnr(until));
+                    break Some(Blocked::Rnr);
                 }
                 self.sequence.timer = Timer::Off;
             }
@@ -290,8 +294,8 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
         Ok(Taken::Entry)
     }
 
-    /// Registers memory, which need not wait for what was posted before: nothing of that can be about
-    /// a region that is free. It completes in its turn all the same.
+    /// Registers memory, without waiting for earlier requests: none of them can use a free region.
+    /// The request still completes in its turn.
     // Rules: INV-9
     fn register<H: SendHost<Payload = P>>(
         &mut self,
@@ -316,7 +320,7 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
 }
 
 impl Sequence {
-    /// Whether the connection has such requests: without responses there is nothing to READ by.
+    /// Returns true if the connection has such requests: without responses there is no READ.
     // Rules: RDA-25
     fn carries(&self, op: &SendOp) -> bool {
         self.is_acknowledged()
@@ -326,23 +330,33 @@ impl Sequence {
             )
     }
 
-    /// Whether the packet `next` of `entry` may be sent.
+    /// Decides whether the packet `next` of `entry` may be sent.
     fn gate<P>(&self, entry: &Outstanding<P>) -> Gate {
         // Rules: ORD-12
-        // Only what was never sent has to be let in at all.
+        // Only packets that were never sent need a gate.
         if self.next == self.end && self.next == entry.first {
             if let Some(closed) = self.gate_message(entry) {
                 return closed;
             }
         }
         // Rules: SEG-18
-        if self.next.distance_from(self.unacked) >= self.pace.psns() {
+        if self.next.distance_from(self.unacked) >= self.most_psns() {
             return Gate::Closed(Blocked::PsnWindow);
         }
         Gate::Open
     }
 
-    /// Why the message of `entry` may not be begun, if it may not.
+    /// Returns how many PSNs may be outstanding. When the window has shrunk, no outstanding packet
+    /// may ask for an acknowledgement. One more PSN, which asks for it, is allowed then.
+    fn most_psns(&self) -> u32 {
+        let unasked = match self.next == self.end {
+            true => self.since_ack_req.saturating_add(1),
+            false => 0,
+        };
+        self.pace.psns().max(unasked)
+    }
+
+    /// Returns the reason that the message of `entry` may not be begun, if there is one.
     fn gate_message<P>(&self, entry: &Outstanding<P>) -> Option<Gate> {
         // Rules: STA-10
         if self.drain != Drain::Off {
@@ -373,7 +387,7 @@ impl Sequence {
         None
     }
 
-    /// The BTH of a packet.
+    /// Returns the BTH of a packet.
     // Rules: SEG-12
     fn header<P>(&self, entry: &Outstanding<P>, segment: &Segment) -> Bth {
         let takes_receive = match entry.op {
@@ -403,20 +417,23 @@ impl Sequence {
         }
     }
 
-    /// Whether to ask for an acknowledgement: at the end of each message, every so often within a
-    /// long one, and where the window closes. A READ or atomic is answered anyway.
+    /// Returns true if the packet is to ask for an acknowledgement. A packet asks at the end of
+    /// each message, every so often within a long one, and where the window closes. A READ or
+    /// atomic is answered anyway.
     fn wants_ack<P>(&self, entry: &Outstanding<P>, segment: &Segment) -> bool {
         // Rules: UCX-9
         if entry.is_answered() || !self.is_acknowledged() {
             return false;
         }
         // Rules: SEG-17
-        let outstanding_then = (self.next.add(segment.psns)).distance_from(self.unacked);
+        let end = self.next.add(segment.psns);
+        let outstanding_then = end.distance_from(self.unacked);
         let interval = ACK_REQ_INTERVAL.min(self.pace.psns() / 4);
         // Rules: SEG-16
         segment.ends
             || self.since_ack_req.saturating_add(segment.psns) >= interval
-            || outstanding_then >= self.pace.psns()
+            || outstanding_then >= self.most_psns()
+            || self.ends_repair(end)
     }
 
     /// Accounts for a packet that is sent now.
@@ -428,7 +445,12 @@ impl Sequence {
         if is_new && entry.is_answered() {
             self.unanswered = self.unanswered.saturating_add(1);
         }
-        self.since_ack_req = if self.wants_ack(entry, segment) {
+        let wants_ack = self.wants_ack(entry, segment);
+        // Of a READ the first response tells.
+        if is_new && (wants_ack || entry.is_answered()) {
+            self.round_trip.begin(self.next.add(segment.psns), now);
+        }
+        self.since_ack_req = if wants_ack {
             0
         } else {
             self.since_ack_req.saturating_add(segment.psns)
@@ -451,7 +473,7 @@ impl Sequence {
 }
 
 impl Segment {
-    /// A request in one packet, without payload.
+    /// Returns a request in one packet, without payload.
     fn bare(request: Request) -> Self {
         Self {
             request,
@@ -462,9 +484,15 @@ impl Segment {
         }
     }
 
-    /// The packet `psn` of `entry`; none for what no packet tells of.
+    /// Returns the packet `psn` of `entry`, or `None` for an operation without packets. `up_to`
+    /// limits a READ request to the PSNs before it.
     // Rules: RTY-12, SEG-1, SEG-2
-    fn new<P>(entry: &Outstanding<P>, psn: Psn, mtu: Mtu, bundle: Bundle) -> Option<Self> {
+    fn new<P>(
+        entry: &Outstanding<P>,
+        psn: Psn,
+        (mtu, bundle): (Mtu, Bundle),
+        up_to: Option<Psn>,
+    ) -> Option<Self> {
         let at = psn.distance_from(entry.first).wrapping_mul(mtu.bytes());
         let left = entry.length.saturating_sub(at);
         // Rules: SEG-3
@@ -484,8 +512,11 @@ impl Segment {
             },
             // Rules: SEG-13
             SendOp::Read { remote } => {
-                // Rules: SEG-14
-                return Some(Self::bare(Request::Read(reth(remote, at, left))));
+                // Rules: SEG-14, RTY-21
+                let most = up_to.map_or(left, |up_to| {
+                    up_to.distance_from(psn).saturating_mul(mtu.bytes())
+                });
+                return Some(Self::bare(Request::Read(reth(remote, at, left.min(most)))));
             }
             SendOp::Atomic { remote, op } => return Some(Self::bare(atomic(remote, op))),
             SendOp::AtomicWrite { remote } => Request::AtomicWrite(reth(remote, 0, entry.length)),
@@ -531,7 +562,7 @@ fn atomic(remote: Remote, op: AtomicOp) -> Request {
     }
 }
 
-/// The header that names `length` bytes of `remote` from byte `at` on.
+/// Returns the header that names `length` bytes of `remote` from byte `at` on.
 fn reth(remote: Remote, at: u32, length: u32) -> Reth {
     Reth {
         iova: remote.iova.add(u64::from(at)),

@@ -25,15 +25,15 @@ impl<P> Default for Slot<P> {
 /// A work request in the window.
 #[derive(Debug)]
 pub(super) enum Entry<P> {
-    /// One that can be carried out.
+    /// A request that can be executed.
     Good(Outstanding<P>),
-    /// One of [`SendOp::Local`] that can be carried out, once those before it are complete.
+    /// One of [`SendOp::Local`] that can be executed, once those before it are complete.
     Local(Outstanding<P>),
-    /// One that was carried out here, and completes once those before it are complete. Never the
-    /// oldest: it leaves the window along with the one before it.
+    /// A local request that was executed, and completes once those before it are complete. It is
+    /// never the oldest: it leaves the window along with its predecessor.
     Done(Outstanding<P>),
-    /// One that cannot: it fails once those before it are complete. The payload is there if the
-    /// request was good at first.
+    /// A request that cannot be executed: it fails once those before it are complete. The payload
+    /// is there if the request was good at first.
     Bad(BadRequest, Option<P>),
 }
 
@@ -47,12 +47,12 @@ pub(super) struct Outstanding<P> {
     pub(super) payload: P,
     /// The PSN of its first packet, or of the first packet of its response.
     pub(super) first: Psn,
-    /// How many PSNs it has, 1 ..= 2^23; none if no packet tells of it.
+    /// The number of its PSNs, 1 ..= 2^23; 0 for an operation without packets.
     pub(super) packets: u32,
 }
 
 impl<P> Entry<P> {
-    /// The request's name and payload.
+    /// Returns the request's name and payload.
     pub(super) fn into_parts(self) -> (u64, Option<P>) {
         match self {
             Self::Good(entry) | Self::Local(entry) | Self::Done(entry) => {
@@ -82,13 +82,13 @@ impl<P> Outstanding<P> {
         }
     }
 
-    /// The PSN after its last.
+    /// Returns the PSN after its last one.
     #[inline]
     pub(super) fn end(&self) -> Psn {
         self.first.add(self.packets)
     }
 
-    /// The bytes of the READ responses that answer it; `None` if it is not answered so.
+    /// Returns the length of the READ responses to it; `None` if it has none.
     #[inline]
     pub(super) fn response_length(&self) -> Option<u32> {
         match self.op {
@@ -102,7 +102,7 @@ impl<P> Outstanding<P> {
         }
     }
 
-    /// Whether it is answered by a response of its own, and complete by nothing else.
+    /// Returns true if only a response of its own completes it.
     // Rules: MPE-6, MPE-7
     #[inline]
     pub(super) fn is_answered(&self) -> bool {
@@ -143,12 +143,12 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Window<P, S> {
         self.len
     }
 
-    /// How many entries it holds at most.
+    /// Returns how many entries it holds at most.
     pub(super) fn room(&self) -> usize {
         self.storage.len()
     }
 
-    /// Moves to `storage` if that is larger. Returns what it does not need.
+    /// Moves to `storage` if that is larger. Returns the unused storage.
     pub(super) fn widen(&mut self, mut storage: S) -> S {
         if storage.len() <= self.room() {
             return storage;
@@ -168,7 +168,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Window<P, S> {
         self.len >= self.storage.len()
     }
 
-    /// Where in the storage the entry `index` from the oldest is.
+    /// Returns the index in the storage of the entry `index` from the oldest.
     #[inline]
     fn place(&self, index: usize) -> usize {
         let place = self.head.wrapping_add(index);
@@ -187,13 +187,25 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Window<P, S> {
         self.storage.get(self.place(index))?.0.as_ref()
     }
 
-    /// The entry `index` from the oldest, if it is a good one.
+    /// Returns the entry `index` from the oldest, if it is a good one.
     #[inline]
     pub(super) fn good(&self, index: usize) -> Option<&Outstanding<P>> {
         match self.get(index)? {
             Entry::Good(entry) => Some(entry),
             Entry::Local(..) | Entry::Done(_) | Entry::Bad(..) => None,
         }
+    }
+
+    /// Returns the number of entries before the one to continue with when all PSNs before `end`
+    /// were sent.
+    pub(super) fn count_before(&self, end: Psn) -> usize {
+        let was_sent = |entry: &Entry<P>| match entry {
+            Entry::Good(entry) => !end.is_before(entry.end()),
+            Entry::Done(_) => true,
+            Entry::Local(_) | Entry::Bad(..) => false,
+        };
+        let entries = (0..self.len).map_while(|index| self.get(index));
+        entries.take_while(|entry| was_sent(entry)).count()
     }
 
     /// Appends an entry; to be called when there is room.

@@ -19,8 +19,8 @@ use crate::wr::RecvRequest;
 pub struct Receiver<P> {
     qpn: Qpn,
     phase: Phase,
-    /// The receive that was too short for a datagram, or whose memory was not in reach: it is for
-    /// the next one.
+    /// A receive that was too short for a datagram, or whose memory was not in reach. The next
+    /// datagram takes it.
     kept: Option<RecvRequest<P>>,
     /// The owner was told that nothing more is taken from the shared receive queue.
     told_last: bool,
@@ -34,7 +34,7 @@ enum Phase {
 }
 
 impl<P> Receiver<P> {
-    /// A receiver in [`RecvState::Idle`].
+    /// Creates a receiver in [`RecvState::Idle`].
     pub fn new(qpn: Qpn) -> Self {
         Self {
             qpn,
@@ -44,7 +44,7 @@ impl<P> Receiver<P> {
         }
     }
 
-    /// INIT to RTR: takes datagrams. Does nothing unless [idle](RecvState::Idle).
+    /// Moves from INIT to RTR: takes datagrams. Does nothing unless [idle](RecvState::Idle).
     pub fn start(&mut self, config: DatagramConfig) {
         if matches!(self.phase, Phase::Idle) {
             self.phase = Phase::Running(config);
@@ -58,7 +58,7 @@ impl<P> Receiver<P> {
         }
     }
 
-    /// Any state to ERR: whatever is posted completes as [`Status::Flushed`], in order.
+    /// Enters ERR from any state: all posted receives complete as [`Status::Flushed`], in order.
     ///
     /// With a shared receive queue nothing that is posted is flushed, and
     /// [`LastWqeReached`](crate::event::AsyncEvent::LastWqeReached) is raised, once.
@@ -73,7 +73,7 @@ impl<P> Receiver<P> {
         self.flush_posted(host)
     }
 
-    /// In ERR: completes whatever was posted since as [`Status::Flushed`]. Does nothing in other
+    /// Completes the receives posted since, in ERR, as [`Status::Flushed`]. Does nothing in other
     /// states.
     pub fn flush_posted<H: RecvHost<Payload = P>>(&mut self, host: &mut H) -> Flush {
         if !matches!(self.phase, Phase::Error) || host.has_shared_queue() {
@@ -90,8 +90,8 @@ impl<P> Receiver<P> {
         Flush::More
     }
 
-    /// Any state to RESET: discards the receive that it has, without a completion. What is posted
-    /// and not taken is the driver's to forget.
+    /// Enters RESET from any state: discards the kept receive, without a completion. The driver
+    /// forgets the posted receives that were not taken.
     pub fn reset<H: RecvHost<Payload = P>>(&mut self, host: &mut H) {
         self.phase = Phase::Idle;
         self.told_last = false;
@@ -100,9 +100,9 @@ impl<P> Receiver<P> {
         }
     }
 
-    /// What it is doing. To be looked at after every call that takes a host: it goes to
-    /// [`Error`](RecvState::Error) by itself when a receive fails, and the driver then moves the
-    /// queue pair and both its halves to ERR.
+    /// Returns the state. The driver must check it after every call that takes a host. A receiver
+    /// whose receive fails goes to [`Error`](RecvState::Error). The driver then moves the queue
+    /// pair and both its halves to ERR.
     #[inline]
     pub fn state(&self) -> RecvState {
         match &self.phase {
@@ -144,7 +144,7 @@ impl<P> Receiver<P> {
                 return Handled::Done;
             }
         };
-        // Whoever sends something that is too long must not be able to take receives away.
+        // A sender of oversized datagrams must not be able to consume receives.
         let byte_len = packet.payload_len.saturating_add(GRH_BYTES);
         // Rules: UDX-8
         if byte_len > recv.length {

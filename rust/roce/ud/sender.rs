@@ -19,7 +19,7 @@ pub struct Sender<P, A> {
     qpn: Qpn,
     signal_all: bool,
     phase: Phase,
-    /// The request whose datagram was handed out last: sent, unless a fault is reported.
+    /// The request whose datagram was returned last. It counts as sent, unless a fault is reported.
     sent: Option<DatagramRequest<P, A>>,
     /// The request whose datagram was taken back: the next to send.
     unsent: Option<DatagramRequest<P, A>>,
@@ -28,9 +28,9 @@ pub struct Sender<P, A> {
 /// A datagram to send.
 #[derive(Debug)]
 pub struct Datagram<'a, P, A> {
-    /// What to send.
+    /// The packet to send.
     pub transmit: Transmit<'a, P>,
-    /// Where to.
+    /// The destination.
     pub address: &'a A,
 }
 
@@ -52,8 +52,8 @@ struct Sequence {
 }
 
 impl<P, A> Sender<P, A> {
-    /// A sender in [`SendState::Idle`]. With `signal_all` every request is signalled, whatever its
-    /// flags.
+    /// Creates a sender in [`SendState::Idle`]. With `signal_all` every request is signalled,
+    /// regardless of its flags.
     pub fn new(qpn: Qpn, signal_all: bool) -> Self {
         Self {
             qpn,
@@ -64,8 +64,8 @@ impl<P, A> Sender<P, A> {
         }
     }
 
-    /// RTR to RTS: numbers datagrams from `sq_psn` on and takes work. Does nothing unless
-    /// [idle](SendState::Idle).
+    /// Moves from RTR to RTS: numbers datagrams from `sq_psn` on and takes work. Does nothing
+    /// unless [idle](SendState::Idle).
     pub fn start(&mut self, config: DatagramConfig, sq_psn: Psn) {
         if matches!(self.phase, Phase::Idle) {
             self.phase = Phase::Running(Sequence {
@@ -76,7 +76,7 @@ impl<P, A> Sender<P, A> {
         }
     }
 
-    /// SQD: takes no more work, and raises
+    /// Moves to SQD: takes no more work, and raises
     /// [`SendQueueDrained`](crate::event::AsyncEvent::SendQueueDrained).
     // Rules: UDX-15
     pub fn drain<H: DatagramSendHost<Payload = P, Address = A>>(&mut self, host: &mut H) {
@@ -89,7 +89,7 @@ impl<P, A> Sender<P, A> {
         }
     }
 
-    /// SQD or SQE to RTS.
+    /// Moves from SQD or SQE to RTS.
     // Rules: ERR-13
     pub fn resume(&mut self) {
         if let Phase::Running(sequence) | Phase::Stopped(sequence) = &self.phase {
@@ -107,7 +107,7 @@ impl<P, A> Sender<P, A> {
         }
     }
 
-    /// Any state to ERR: whatever is posted completes as [`Status::Flushed`], in order.
+    /// Enters ERR from any state: all posted requests complete as [`Status::Flushed`], in order.
     pub fn enter_error<H: DatagramSendHost<Payload = P, Address = A>>(
         &mut self,
         host: &mut H,
@@ -117,7 +117,7 @@ impl<P, A> Sender<P, A> {
         self.flush_posted(host)
     }
 
-    /// In ERR and SQE: completes whatever was posted since as [`Status::Flushed`]. Does nothing in
+    /// Completes the requests posted since, in ERR and SQE, as [`Status::Flushed`]. Does nothing in
     /// other states.
     pub fn flush_posted<H: DatagramSendHost<Payload = P, Address = A>>(
         &mut self,
@@ -141,8 +141,8 @@ impl<P, A> Sender<P, A> {
         Flush::More
     }
 
-    /// Any state to RESET: forgets what it has, without completions. What is posted and not taken
-    /// is the driver's to forget.
+    /// Enters RESET from any state: drops its requests, without completions. The driver forgets the
+    /// posted requests that were not taken.
     pub fn reset<H: DatagramSendHost<Payload = P, Address = A>>(&mut self, host: &mut H) {
         self.phase = Phase::Idle;
         for request in [self.sent.take(), self.unsent.take()].into_iter().flatten() {
@@ -150,9 +150,9 @@ impl<P, A> Sender<P, A> {
         }
     }
 
-    /// What it is doing. To be looked at after every call that takes a host: when a request fails
-    /// it goes to [`Stopped`](SendState::Stopped) by itself, and the driver moves the queue pair to
-    /// SQE.
+    /// Returns the state. The driver must check it after every call that takes a host. A sender
+    /// whose request fails goes to [`Stopped`](SendState::Stopped). The driver then moves the queue
+    /// pair to SQE.
     #[inline]
     pub fn state(&self) -> SendState {
         match &self.phase {
@@ -164,7 +164,7 @@ impl<P, A> Sender<P, A> {
         }
     }
 
-    /// The PSN that the next datagram gets, for `sq_psn` of a query; `None` if it has none.
+    /// Returns the PSN of the next datagram, for `sq_psn` of a query; `None` if it has none.
     pub fn next_psn(&self) -> Option<Psn> {
         match &self.phase {
             Phase::Running(sequence) | Phase::Stopped(sequence) => Some(sequence.next),
@@ -172,10 +172,11 @@ impl<P, A> Sender<P, A> {
         }
     }
 
-    /// The next datagram to send, if there is one, of no more payload than `mtu`, the port's.
+    /// Returns the next datagram to send, if there is one, with no more payload than `mtu`, the
+    /// port's.
     ///
-    /// To be called again until `None`: after a doorbell, and when room to send came back. What is
-    /// returned counts as sent.
+    /// The caller repeats the call until `None`, after a doorbell, and when it may send again. A
+    /// datagram that was returned counts as sent.
     pub fn poll_transmit<H: DatagramSendHost<Payload = P, Address = A>>(
         &mut self,
         mtu: Mtu,
@@ -235,7 +236,7 @@ impl<P, A> Sender<P, A> {
         }
     }
 
-    /// What was handed out last is done with.
+    /// Completes the datagram that was returned last.
     // Rules: UDX-10
     fn confirm_sent<H: DatagramSendHost<Payload = P, Address = A>>(&mut self, host: &mut H) {
         let Some(request) = self.sent.take() else {
@@ -261,7 +262,7 @@ impl<P, A> Sender<P, A> {
         if let Phase::Running(sequence) = &self.phase {
             self.phase = Phase::Stopped(*sequence);
         }
-        // What this leaves posted, the driver flushes as it moves the queue pair to SQE.
+        // The driver flushes the rest as it moves the queue pair to SQE.
         let _ = self.flush_posted(host);
     }
 
@@ -270,7 +271,7 @@ impl<P, A> Sender<P, A> {
     }
 }
 
-/// The packet of `request`.
+/// Returns the packet of `request`.
 // Rules: UDX-1
 fn datagram<'a, P, A>(
     src_qp: Qpn,

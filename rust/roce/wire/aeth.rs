@@ -32,7 +32,7 @@ const NAK: u8 = 0x60;
 const WAY_MASK: u8 = 0xe0;
 const VALUE_MASK: u8 = 0x1f;
 
-/// What a negative acknowledgement says.
+/// The reason of a negative acknowledgement.
 // Rules: WIRE-25
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -43,11 +43,11 @@ pub enum NakCode {
     InvalidRequest = 1,
     /// The request asks for memory that it may not reach.
     RemoteAccess = 2,
-    /// The responder could not carry it out.
+    /// The responder could not execute it.
     RemoteOperation = 3,
 }
 
-/// What an acknowledgement says.
+/// The kind of acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Syndrome {
     /// Done, as was everything before.
@@ -64,7 +64,7 @@ pub enum Syndrome {
 /// An acknowledge extended transport header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Aeth {
-    /// What it says.
+    /// The kind of acknowledgement.
     pub syndrome: Syndrome,
     /// How many messages the responder has completed.
     pub msn: Msn,

@@ -8,7 +8,7 @@ pub const BYTES: usize = 8;
 /// An atomic acknowledge extended transport header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AtomicAckEth {
-    /// What the memory held before.
+    /// The original value.
     pub original: u64,
 }
 

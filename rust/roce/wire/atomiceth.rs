@@ -10,13 +10,13 @@ pub const BYTES: usize = 28;
 /// An atomic extended transport header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AtomicEth {
-    /// Where the eight bytes of memory are to work on.
+    /// The address of the operand.
     pub iova: Iova,
     /// The key that opens them.
     pub rkey: Rkey,
-    /// What to add, or to store if the comparison holds.
+    /// The addend, or the value to store if the comparison holds.
     pub swap_add: u64,
-    /// What to compare with.
+    /// The value to compare with.
     pub compare: u64,
 }
 

@@ -23,7 +23,7 @@ use crate::opcode::{self, Operation, Transport};
 /// Bytes of the header.
 pub const BYTES: usize = 12;
 
-/// Where the byte is that the ICRC leaves out.
+/// The offset of the byte that the ICRC leaves out.
 pub const RESV8A: usize = 4;
 
 const SOLICITED: u8 = 0x80;
@@ -32,7 +32,7 @@ const PAD_SHIFT: u8 = 4;
 const PAD_MASK: u8 = 0x30;
 const VERSION_MASK: u8 = 0x0f;
 const FECN: u8 = 0x80;
-const BECN: u8 = 0x40;
+pub(super) const BECN: u8 = 0x40;
 const ACK_REQ: u8 = 0x80;
 
 /// A base transport header, but for the operation.
@@ -42,7 +42,7 @@ pub struct Bth {
     pub transport: Transport,
     /// The sender asks for an event at the receiver.
     pub solicited: bool,
-    /// The migration state, which nobody uses on RoCE.
+    /// The migration state, which RoCE does not use.
     pub mig_req: bool,
     /// Bytes that fill the payload up to a multiple of four, 0 ..= 3.
     pub pad: u8,
@@ -60,13 +60,13 @@ pub struct Bth {
     pub psn: Psn,
 }
 
-/// The opcode of a header.
+/// Returns the opcode of a header.
 #[inline]
 pub(crate) const fn opcode(bytes: &[u8; BYTES]) -> u8 {
     bytes[0]
 }
 
-/// The queue pair that a packet is for, if it is one.
+/// Returns the destination queue pair, if `header` is one of a packet.
 #[inline]
 pub fn dest_qp(bytes: &[u8; BYTES]) -> Qpn {
     let [.., q0, q1, q2, _, _, _, _] = *bytes;
@@ -120,12 +120,12 @@ impl Bth {
 }
 
 #[inline]
-fn first_word(opcode: u8, flags: u8, pkey: Pkey) -> u32 {
+pub(super) fn first_word(opcode: u8, flags: u8, pkey: Pkey) -> u32 {
     (u32::from(opcode) << 24) | (u32::from(flags) << 16) | u32::from(pkey.0)
 }
 
-/// A byte of flags, and a number of 24 bits.
+/// Makes a word of a byte of flags and a number of 24 bits.
 #[inline]
-fn word(flags: u8, number: u32) -> u32 {
+pub(super) fn word(flags: u8, number: u32) -> u32 {
     (u32::from(flags) << 24) | number
 }

@@ -12,27 +12,27 @@ const SELECTIVITY_SHIFT: u32 = 4;
 /// A FLUSH extended transport header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Feth {
-    /// To where: bit 0 global visibility, bit 1 persistence; bits 2 and 3 are reserved.
+    /// The placement: bit 0 global visibility, bit 1 persistence; bits 2 and 3 are reserved.
     pub placement: u8,
-    /// How much: 0 the range of the RETH, 1 the whole region; 2 and 3 are reserved.
+    /// The selectivity: 0 the range of the RETH, 1 the whole region; 2 and 3 are reserved.
     pub selectivity: u8,
 }
 
-/// What a FLUSH is to do.
+/// The scope and placement of a FLUSH.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flush {
-    /// To where the bytes are to get.
+    /// The places that the bytes must reach.
     pub placement: Placement,
-    /// Whether all of the region is meant, rather than what is named.
+    /// True to flush the whole region instead of the named range.
     pub whole_region: bool,
 }
 
-/// Where a FLUSH is to get what was written before it.
+/// The places that a FLUSH makes earlier writes reach.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Placement {
-    /// To where everyone sees it.
+    /// Visible to all.
     pub global: bool,
-    /// To where it outlasts the machine's power.
+    /// Kept without power.
     pub persistent: bool,
 }
 
@@ -46,7 +46,7 @@ const RANGE: u8 = 0;
 const REGION: u8 = 1;
 
 impl Feth {
-    /// The header that asks for `flush`.
+    /// Returns the header for `flush`.
     pub fn from_flush(flush: Flush) -> Self {
         let Placement { global, persistent } = flush.placement;
         Self {
@@ -55,7 +55,7 @@ impl Feth {
         }
     }
 
-    /// What the header asks for; `None` if it says something reserved.
+    /// Decodes the header. Returns `None` if it has a reserved value.
     // Rules: MPE-9
     pub fn flush(&self) -> Option<Flush> {
         let whole_region = match self.selectivity {

@@ -10,11 +10,11 @@ pub const BYTES: usize = 16;
 /// An RDMA extended transport header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reth {
-    /// Where the memory starts that the responder is asked for ("virtual address").
+    /// The start of the requested memory ("virtual address").
     pub iova: Iova,
     /// The key that opens it.
     pub rkey: Rkey,
-    /// How much of it, in bytes ("DMA length").
+    /// Its length in bytes ("DMA length").
     pub length: u32,
 }
 

@@ -2,12 +2,12 @@
 
 //! A peer that sends any packet at any time.
 //!
-//! It has a node of its own and speaks from its own address. Some queue pairs of node 0 are
-//! connected to it, so that it may do with them what a peer may do; their owner connects them anew
-//! when they fail. It knows everything: PSNs, keys and addresses, also those of others. What must
-//! hold is what the oracle says of the honest queue pairs beside, which are unhurt, that nothing
-//! changes but what the adversary's connections open, and that a queue pair under attack holds and
-//! sends no more than it may.
+//! It has its own node and address. Some queue pairs of node 0 are connected to it, so it may send
+//! them anything that a peer may send. Their owner connects them again when they fail. The
+//! adversary knows everything: PSNs, keys and addresses, also those of other queue pairs. The
+//! oracle's rules must hold for the honest queue pairs, which are unhurt. No memory may change
+//! except that opened for the adversary's connections. A queue pair under attack holds and sends no
+//! more than it may.
 
 use roce::num::{Pkey, Psn, Qpn};
 use roce::opcode::{self, Position, Transport};
@@ -15,21 +15,22 @@ use roce::qp::State;
 use roce::wire::{bth, HeaderBytes, MAX_HEADER};
 
 use crate::endpoint::Halves;
-use crate::packet::{self, Address};
+use crate::packet::{self, Address, Ecn};
+use crate::plan::Range;
 use crate::rng::Rng;
 use crate::setup::{first_psn, Common};
 use crate::sim::{Event, Sim};
 
 /// The adversary's queue pair.
-const QPN: u32 = 0x666;
+pub(crate) const QPN: u32 = 0x666;
 /// Packets that it keeps, to send them again.
 const CAPTURED: usize = 64;
 
-/// What the adversary has.
+/// The adversary's state.
 #[derive(Default)]
 pub struct Adversary {
     rng: Option<Rng>,
-    /// Until when it goes on.
+    /// The end of the attack.
     until: u64,
     /// Packets that it got or sent.
     captured: Vec<Vec<u8>>,
@@ -53,7 +54,7 @@ impl Adversary {
     }
 }
 
-/// Who is attacked now.
+/// The queue pair under attack.
 struct Victim {
     qpn: Qpn,
     transport: Transport,
@@ -101,12 +102,12 @@ impl Sim {
         self.qps[qp].state = State::Rts;
     }
 
-    /// Whether a queue pair is connected anew when it fails.
+    /// Returns true if a queue pair is connected anew when it fails.
     pub(crate) fn will_revive(&self, qp: usize) -> bool {
         self.oracle.tracks[qp].attacked && self.now < self.adversary.until && self.qps[qp].exists
     }
 
-    /// ERR to RESET to RTS.
+    /// Moves a queue pair from ERR to RESET and to RTS.
     pub(crate) fn revive(&mut self, qp: usize) {
         if !self.qps[qp].exists || self.qps[qp].state != State::Err {
             return;
@@ -117,12 +118,15 @@ impl Sim {
         self.pump(qp);
     }
 
-    /// One packet of the adversary's, and the time of the next.
+    /// Sends one packet of the adversary, and schedules the next.
     pub(crate) fn attack(&mut self) {
         let Some(mut rng) = self.adversary.rng.clone() else {
             return;
         };
-        let bytes = self.hostile(&mut rng);
+        let bytes = match self.plan.cnps {
+            Range::Fixed(0.0) => self.hostile(&mut rng),
+            cnps => self.hostile_to_congestion(&mut rng, cnps),
+        };
         let at = self.now + 1 + rng.below(4000);
         self.adversary.rng = Some(rng);
         if let Some(bytes) = bytes {
@@ -136,6 +140,30 @@ impl Sim {
         }
     }
 
+    /// Makes a CNP for some queue pair or for none, or another packet that may be marked.
+    fn hostile_to_congestion(&mut self, rng: &mut Rng, cnps: Range) -> Option<Vec<u8>> {
+        if !cnps.happens(rng) {
+            let mut bytes = self.hostile(rng)?;
+            packet::set_ecn(&mut bytes, rng.pick(&[Ecn::NotEct, Ecn::Ect0, Ecn::Ce]));
+            return Some(bytes);
+        }
+        let ends = (packet::address(self.honest_nodes), packet::address(0));
+        let qp = rng.index(self.qps.len());
+        let dest = match rng.percent(95) {
+            true => self.qps[qp].qpn,
+            false => Qpn::new(rng.next() as u32),
+        };
+        let mut bytes = packet::notification(ends.0, ends.1, dest);
+        if rng.percent(20) {
+            // A packet with reserved values, or of a wrong length, and a right ICRC.
+            let at = packet::UDP_PAYLOAD + bth::BYTES + rng.index(16);
+            bytes[at] = rng.next() as u8;
+            bytes.resize(bytes.len() + 4 - 4 * rng.index(3), 0);
+            packet::seal(&mut bytes);
+        }
+        Some(bytes)
+    }
+
     fn hostile(&mut self, rng: &mut Rng) -> Option<Vec<u8>> {
         let ends = (packet::address(self.honest_nodes), packet::address(0));
         match rng.below(100) {
@@ -143,7 +171,7 @@ impl Sim {
             5..=14 if !self.adversary.captured.is_empty() => {
                 let at = rng.index(self.adversary.captured.len());
                 let mut bytes = self.adversary.captured[at].clone();
-                // From the adversary to node 0, whoever sent it.
+                // From the adversary to node 0, regardless of its sender.
                 bytes[12..16].copy_from_slice(&ends.0);
                 bytes[16..20].copy_from_slice(&ends.1);
                 if rng.percent(30) {
@@ -153,7 +181,7 @@ impl Sim {
                 packet::seal(&mut bytes);
                 Some(bytes)
             }
-            // Mostly to its own connections; what it sends to others is none of theirs.
+            // Most packets go to its own connections; the others are not valid there.
             kind => {
                 let victim = self.victim(rng, kind < 90)?;
                 Some(self.request_or_response(rng, &victim, ends))
@@ -195,7 +223,7 @@ impl Sim {
         })
     }
 
-    /// A packet that parses, with values that are likely to matter.
+    /// Makes a packet that parses, with values that are likely to matter.
     fn request_or_response(
         &self,
         rng: &mut Rng,
@@ -258,7 +286,7 @@ impl Sim {
             let refusals = if honest { 0 } else { 6 };
             header[12] = [0x1f, 0x00, 0x21, 0x60, 0x61, 0x62, 0x63, 0x7f][rng.index(2 + refusals)];
         }
-        // A datagram bears no Q_Key of anybody here: what is random differs.
+        // A datagram has no valid Q_Key here: a random one differs.
         let extensions = opcode::header_bytes(victim.transport, info) as usize;
         let mut bytes = packet::start(ends.0, ends.1, &header[..bth::BYTES + extensions]);
         bytes.resize(bytes.len() + payload as usize, rng.next() as u8);
@@ -267,13 +295,13 @@ impl Sim {
     }
 }
 
-/// A length that is likely to matter.
+/// Draws a length that is likely to matter.
 fn size(rng: &mut Rng) -> u32 {
     let near: u32 = rng.pick(&[0, 8, 256, 512, 1024, 4096]);
     (near + rng.below(5) as u32).saturating_sub(2)
 }
 
-/// Bytes that are no packet, with a right checksum or without.
+/// Makes bytes that are no packet, with or without a right checksum.
 fn garbage(rng: &mut Rng, ends: (Address, Address)) -> Vec<u8> {
     let mut header = HeaderBytes::as_bytes(&HeaderBytes::new(
         &roce::wire::Bth {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Queue pairs and nodes: what of a machine the simulator has.
+//! Queue pairs and nodes: the simulated parts of a machine.
 
 use std::collections::VecDeque;
 
 use roce::completion::Status;
+use roce::congestion::{Law, Notifier};
 use roce::host::Flush;
-use roce::num::{Bundle, Mtu, Qpn};
+use roce::limits::MAX_EARLY_PSNS;
+use roce::num::{Bundle, Mtu, Psn, Qpn};
 use roce::opcode::Transport;
 use roce::qp::State;
 use roce::recv::{RecvState, Replay, Responder};
@@ -14,12 +16,14 @@ use roce::send::{Requester, SendState, Slot};
 use roce::time::Instant;
 use roce::ud::{Receiver, Sender};
 
+use crate::flow::Flow;
 use crate::host::{Host, Queues, RecvQueue};
 use crate::memory::{Grant, Memory, Payload};
 use crate::packet::Address;
 use crate::rng::Rng;
 
 /// The two halves of a queue pair.
+#[expect(clippy::large_enum_variant, reason = "a run has few of them")]
 pub enum Halves {
     /// RC and UC.
     Connected {
@@ -51,8 +55,10 @@ pub enum Side {
 pub struct Waiting {
     /// Packets, the oldest of which found memory absent.
     pub packets: VecDeque<Vec<u8>>,
-    /// What is to be sent is absent.
+    /// The source of a packet to send is absent.
     pub stops_sending: bool,
+    /// Memory is on its way.
+    pub is_due: bool,
 }
 
 /// A queue pair.
@@ -71,7 +77,7 @@ pub struct Qp {
     pub exists: bool,
     /// The queue pair that it is connected to; the adversary has none.
     pub peer: Option<usize>,
-    /// Where whoever it is connected to is.
+    /// The peer's address.
     pub remote: Option<Address>,
     /// READs and atomics of the peer that it keeps.
     pub replays: usize,
@@ -79,29 +85,39 @@ pub struct Qp {
     pub mtu: Mtu,
     /// The PSNs that a packet of its connection may stand for.
     pub bundle: Bundle,
+    /// The law of congestion control.
+    pub law: Law,
+    /// When it tells its peer of congestion.
+    pub notifier: Notifier,
     /// Its halves.
     pub halves: Halves,
     /// Its queues.
     pub queues: Queues,
     /// Its receives are those of the node.
     pub shared: bool,
-    /// What waits for memory, by half.
+    /// Work that waits for memory, by half.
     pub waiting: [Waiting; 2],
+    /// Packets that came before their turn, by half.
+    pub early: [VecDeque<(Psn, Vec<u8>)>; 2],
+    /// It drops such packets.
+    pub drops_early: bool,
     /// The timer is set to this.
     pub armed: Option<u64>,
     /// The send queue is drained: nothing may be begun.
     pub drained: bool,
     /// The longest that it waits for an acknowledgement, in nanoseconds.
     pub patience_ns: u64,
-    /// How long it has a peer wait for a receive, in nanoseconds.
+    /// The time for which a peer must wait for a receive, in nanoseconds.
     pub rnr_ns: u64,
-    /// Who posts.
+    /// The poster.
     pub app: App,
+    /// The flow whose messages it posts.
+    pub flow: Option<Flow>,
 }
 
-/// Who posts to a queue pair.
+/// The poster of a queue pair.
 pub struct App {
-    /// What it draws from.
+    /// The source of random numbers.
     pub rng: Rng,
     /// Work requests to post yet.
     pub left: u64,
@@ -113,7 +129,7 @@ pub struct App {
     pub source_len: usize,
     /// The longest message.
     pub max_bytes: usize,
-    /// The key of what the peer may write, and the address of its first byte.
+    /// The key of the memory that the peer may write, and the address of its first byte.
     pub key: u32,
     /// The address of its first byte.
     pub iova: u64,
@@ -139,7 +155,7 @@ pub struct Node {
     pub memory: Memory,
     /// Receives that some of its queue pairs share.
     pub shared: RecvQueue,
-    /// Packets that arrived: when, of whom.
+    /// Packets that arrived: time, sender, bytes.
     pub arrived: VecDeque<(u64, usize, Vec<u8>)>,
     /// How many may wait.
     pub queue: usize,
@@ -159,8 +175,30 @@ pub struct Node {
     pub counters: usize,
 }
 
+/// Early packets that a half has room for, as in the driver.
+const EARLY_ROOM: usize = MAX_EARLY_PSNS as usize;
+
 impl Qp {
-    /// What the requester does.
+    /// Returns true if a half keeps no more packets that came before their turn.
+    pub fn has_no_room(&self, side: Side) -> bool {
+        self.drops_early || self.early[side as usize].len() >= EARLY_ROOM
+    }
+
+    /// Keeps an early packet, in the order of PSNs, and each of them once.
+    pub fn keep_early(&mut self, side: Side, psn: Psn, bytes: Vec<u8>) {
+        let early = &mut self.early[side as usize];
+        let at = early.partition_point(|(kept, _)| kept.is_before(psn));
+        if early.get(at).is_none_or(|(kept, _)| *kept != psn) {
+            early.insert(at, (psn, bytes));
+        }
+    }
+
+    /// Returns true if its packets may be marked, because it and its peer react to marks.
+    pub fn is_ect(&self) -> bool {
+        self.transport == Transport::Rc && self.law.reacts_to_marks()
+    }
+
+    /// Returns the state of the requester or sender.
     pub fn send_state(&self) -> SendState {
         match &self.halves {
             Halves::Connected { requester, .. } => requester.state(),
@@ -168,7 +206,7 @@ impl Qp {
         }
     }
 
-    /// What the responder does.
+    /// Returns the state of the responder or receiver.
     pub fn recv_state(&self) -> RecvState {
         match &self.halves {
             Halves::Connected { responder, .. } => responder.state(),
@@ -176,7 +214,7 @@ impl Qp {
         }
     }
 
-    /// When its timer is to fire.
+    /// Returns the time at which its timer is to fire.
     pub fn timeout(&self) -> Option<u64> {
         match &self.halves {
             Halves::Connected { requester, .. } => requester.poll_timeout().map(Instant::as_ns),
@@ -186,7 +224,7 @@ impl Qp {
 }
 
 impl Halves {
-    /// Both halves to ERR.
+    /// Moves both halves to ERR.
     pub fn enter_error(&mut self, host: &mut Host<'_>) {
         match self {
             Self::Connected {
@@ -203,7 +241,7 @@ impl Halves {
         }
     }
 
-    /// Completes what was posted since, where that is flushed.
+    /// Completes requests that were posted since the flush, if they are flushed.
     pub fn flush_posted(&mut self, host: &mut Host<'_>) {
         match self {
             Self::Connected {
@@ -220,7 +258,7 @@ impl Halves {
         }
     }
 
-    /// Both halves to RESET.
+    /// Moves both halves to RESET.
     pub fn reset(&mut self, host: &mut Host<'_>) {
         match self {
             Self::Connected {
@@ -237,7 +275,7 @@ impl Halves {
         }
     }
 
-    /// SQD.
+    /// Moves the send half to SQD.
     pub fn drain(&mut self, host: &mut Host<'_>) {
         match self {
             Self::Connected { requester, .. } => requester.drain(host),
@@ -245,7 +283,7 @@ impl Halves {
         }
     }
 
-    /// RTS, from SQD or SQE.
+    /// Moves the send half from SQD or SQE to RTS.
     pub fn resume(&mut self) {
         match self {
             Self::Connected { requester, .. } => requester.resume(),

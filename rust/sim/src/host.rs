@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is outside of one queue pair. It checks, as it goes, that the protocol keeps to the contract
-//! of the host traits.
+//! The surroundings of one queue pair. It checks that the protocol keeps to the contract of the
+//! host traits.
 
 use std::collections::VecDeque;
 
@@ -39,15 +39,17 @@ pub struct Queues {
     pub receives: RecvQueue,
     /// Sends that were taken and not retired: their names and whether they have a payload.
     taken: VecDeque<(u64, bool)>,
-    /// Receives, likewise.
+    /// Receives that were taken, oldest first.
     taken_recvs: VecDeque<(u64, bool)>,
     /// Local memory that is held.
     pub payloads: Alive,
     /// Grants that are held.
     pub grants: Alive,
+    /// Bytes that WRITEs of the peer and READs of its own have brought.
+    pub moved: u64,
     /// Events that were raised, until they are looked at.
     pub raised: Vec<AsyncEvent>,
-    /// What is broken on purpose.
+    /// The rule that is broken on purpose.
     pub sabotage: Sabotage,
 }
 
@@ -73,11 +75,11 @@ pub struct Host<'a> {
     pub queues: &'a mut Queues,
     /// The receive queue that it shares, if it does.
     pub shared: Option<&'a mut RecvQueue>,
-    /// Who watches.
+    /// The oracle.
     pub oracle: &'a mut Oracle,
-    /// The payload of the packet at hand.
+    /// The payload of the current packet.
     pub packet: &'a [u8],
-    /// Who sent it.
+    /// The sender's address.
     pub source: Address,
 }
 
@@ -161,6 +163,7 @@ impl SendHost for Host<'_> {
     }
 
     fn scatter(&mut self, to: &Payload, at: u32, from: Span) -> Result<(), Fault> {
+        self.queues.moved += u64::from(from.len);
         self.copy(to, at, from)
     }
 
@@ -276,6 +279,7 @@ impl RecvHost for Host<'_> {
     }
 
     fn place(&mut self, to: &Grant, at: u32, from: Span) -> Result<(), Fault> {
+        self.queues.moved += u64::from(from.len);
         let bytes = self.span(from).to_vec();
         self.memory.place(to, at, &bytes)
     }

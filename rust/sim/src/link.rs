@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Links: what becomes of a packet on its way.
+//! Links, which decide the fate of a packet on its way.
 
 use std::ops::Range;
 
 use crate::plan::LinkPlan;
+use crate::port::ETHERNET_BYTES;
 use crate::rng::{Chance, Rng};
 
 /// One way from a node to a node.
@@ -27,7 +28,7 @@ pub struct Link {
     in_burst: bool,
     /// When the last packet has left.
     free_at: u64,
-    /// Packets change on the way, and their checksum with them, to see who notices.
+    /// Sabotage: packets change on the way, and their checksum with them.
     pub forges: bool,
 }
 
@@ -35,20 +36,20 @@ pub struct Link {
 pub struct Arriving {
     /// When.
     pub at: u64,
-    /// What.
+    /// The packet.
     pub bytes: Vec<u8>,
 }
 
-/// What became of a packet: when it arrives, once or twice, and whether it was harmed.
+/// The fate of a packet: its arrivals, and whether it was harmed.
 pub struct Fate {
-    /// What arrives.
+    /// The copies that arrive.
     pub arriving: Vec<Arriving>,
     /// It is lost, broken or late.
     pub harmed: bool,
 }
 
 impl Link {
-    /// A link that is as `plan` says, and cut within the first `span_ns`.
+    /// Creates a link with the faults of `plan`, and with cuts within the first `span_ns`.
     pub fn new(plan: &LinkPlan, mut rng: Rng, span_ns: u64) -> Self {
         let rng = &mut rng;
         let rate_gbps = plan.rate_gbps.draw(rng);
@@ -81,20 +82,19 @@ impl Link {
         }
     }
 
-    /// The time after which nothing more is cut.
+    /// Returns the time of the end of the last cut.
     pub fn whole_after(&self) -> u64 {
         self.partitions.iter().map(|cut| cut.end).max().unwrap_or(0)
     }
 
-    /// The longest that a packet that is not lost may take, once it has left.
+    /// Returns the longest delay of a packet that is not lost, once it has left.
     pub fn most_ns(&self) -> u64 {
         self.delay_ns + self.late_ns
     }
 
     /// Sends a packet.
     pub fn send(&mut self, now: u64, mut bytes: Vec<u8>) -> Fate {
-        // What Ethernet adds: preamble, header, checksum and gap.
-        let bits = (bytes.len() as u64 + 38) * 8;
+        let bits = (bytes.len() as u64 + ETHERNET_BYTES) * 8;
         let takes_ns = bits * self.ps_per_bit / 1000;
         let starts = self.free_at.max(now);
         let waits = (starts - now).checked_div(takes_ns).unwrap_or(0);

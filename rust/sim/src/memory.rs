@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The memory of a node, and who may use what of it.
+//! The memory of a node, and the access rights to it.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use roce::wr::{AtomicOp, Placement};
 
 use crate::rng::{Chance, Rng};
 
-/// Bytes between areas, which nobody may touch.
+/// Bytes between areas, which must not be accessed.
 const GUARD: usize = 64;
 
 /// Counts the things that are alive.
@@ -25,12 +25,12 @@ pub struct Alive(Rc<Cell<usize>>);
 pub struct Token(Rc<Cell<usize>>);
 
 impl Alive {
-    /// How many there are.
+    /// Returns the count.
     pub fn count(&self) -> usize {
         self.0.get()
     }
 
-    /// One more, until it is dropped.
+    /// Creates one more, until it is dropped.
     pub fn token(&self) -> Token {
         self.0.set(self.0.get() + 1);
         Token(self.0.clone())
@@ -77,13 +77,13 @@ pub struct Region {
     pub at: usize,
     /// Its bytes.
     pub len: usize,
-    /// What peers may do.
+    /// The access of peers.
     pub rights: Rights,
     /// Peers may invalidate the key.
     pub revocable: bool,
 }
 
-/// What peers may do.
+/// The access of peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rights {
     /// WRITE.
@@ -118,24 +118,24 @@ impl Rights {
 pub struct Memory {
     /// All of it.
     pub bytes: Vec<u8>,
-    /// What is open, by key.
+    /// Open regions, by key.
     pub regions: BTreeMap<u32, Region>,
-    /// What a work request may open, by key.
+    /// Regions that a work request may open, by key.
     pub planned: BTreeMap<u32, Region>,
-    /// How likely memory is absent that is used.
+    /// The probability that accessed memory is absent.
     pub absence: Chance,
-    /// What that is drawn from.
+    /// The source of random absence.
     pub luck: Rng,
-    /// Grants are wider than they should be, to see who notices.
+    /// Sabotage: grants are wider than they should be.
     pub wide_grants: bool,
-    /// What is invalidated stays open, to see who notices.
+    /// Sabotage: invalidated regions stay open.
     pub forgets_invalidation: bool,
-    /// What a peer writes goes a byte too far, to see who notices.
+    /// Sabotage: data that a peer writes goes a byte too far.
     pub stray_writes: bool,
 }
 
 impl Memory {
-    /// A node without memory.
+    /// Creates a node without memory.
     pub fn new(absence: Chance, luck: Rng) -> Self {
         Self {
             bytes: vec![0; GUARD],
@@ -149,7 +149,7 @@ impl Memory {
         }
     }
 
-    /// A new area of `len` bytes; returns where it is, a multiple of [`GUARD`].
+    /// Creates an area of `len` bytes. Returns its place, a multiple of [`GUARD`].
     pub fn area(&mut self, len: usize) -> usize {
         let at = self.bytes.len();
         let end = (at + len + GUARD).next_multiple_of(GUARD);
@@ -157,19 +157,19 @@ impl Memory {
         at
     }
 
-    /// The bytes of a range.
+    /// Returns the bytes of a range.
     pub fn get(&self, range: Range<usize>) -> &[u8] {
         &self.bytes[range]
     }
 
-    /// The word at `at`.
+    /// Returns the word at `at`.
     pub fn word(&self, at: usize) -> u64 {
         let mut word = [0; 8];
         word.copy_from_slice(&self.bytes[at..at + 8]);
         u64::from_ne_bytes(word)
     }
 
-    /// Whether memory is absent that is used now.
+    /// Returns true if the memory of the current access is absent.
     pub fn is_absent(&mut self) -> bool {
         self.luck.chance(self.absence)
     }
@@ -185,7 +185,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Checks what a peer of the queue pair `owner` wants.
+    /// Checks the access that a peer of the queue pair `owner` requests.
     pub fn authorize(
         &self,
         owner: usize,
@@ -225,7 +225,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Opens what is planned for `key`; false if nothing is.
+    /// Opens the planned region of `key`. Returns false if there is none.
     pub fn open(&mut self, key: u32) -> bool {
         let Some(region) = self.planned.remove(&key) else {
             return false;
@@ -234,7 +234,8 @@ impl Memory {
         true
     }
 
-    /// Where a granted range starts, if `len` bytes at `at` of it are in it and it is open still.
+    /// Returns where a granted range starts, if `len` bytes at `at` of it are in it and it is open
+    /// still.
     fn reach(&self, grant: &Grant, at: u32, len: u32) -> Result<usize, Fault> {
         assert!(
             at.checked_add(len).is_some_and(|end| end <= grant.len),
@@ -246,13 +247,13 @@ impl Memory {
         Ok(grant.at + at as usize)
     }
 
-    /// Stores what a peer WRITEs.
+    /// Stores data of a peer's WRITE.
     pub fn place(&mut self, grant: &Grant, at: u32, bytes: &[u8]) -> Result<(), Fault> {
         let place = self.reach(grant, at, bytes.len() as u32)?;
         self.put(place + usize::from(self.stray_writes), bytes)
     }
 
-    /// What a peer READs.
+    /// Returns data for a peer's READ.
     pub fn fetch(&mut self, grant: &Grant, at: u32, len: u32) -> Result<&[u8], Fault> {
         let place = self.reach(grant, at, len)?;
         if self.is_absent() {
@@ -261,7 +262,7 @@ impl Memory {
         Ok(self.get(place..place + len as usize))
     }
 
-    /// An atomic of a peer; returns what was there.
+    /// Executes an atomic of a peer. Returns the original value.
     pub fn atomic(&mut self, grant: &Grant, op: AtomicOp) -> Result<u64, Fault> {
         assert_eq!(grant.len, 8, "an atomic of another size");
         assert_eq!(grant.at % 8, 0, "an atomic that is not aligned");
@@ -294,7 +295,7 @@ impl Memory {
 }
 
 impl Region {
-    /// How far from the start `iova` is, if `len` bytes there are all in it.
+    /// Returns how far from the start `iova` is, if `len` bytes there are all in it.
     fn offset(&self, iova: Iova, len: u32, wide: bool) -> Result<usize, AccessError> {
         let room = if wide { self.len + GUARD } else { self.len } as u64;
         let offset = iova.0.checked_sub(self.iova).ok_or(AccessError)?;
@@ -306,7 +307,7 @@ impl Region {
     }
 }
 
-/// What an atomic makes of a value.
+/// Returns the value that an atomic operation stores.
 pub fn apply(op: AtomicOp, value: u64) -> u64 {
     match op {
         AtomicOp::CompareSwap { compare, swap } if value == compare => swap,

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The oracle: what must come of the work that was posted, by rules of its own.
+//! The oracle: the required results of posted work, by rules of its own.
 //!
-//! It knows what was posted, what completed, what memory is like, and what the network did; of the
-//! implementation it knows nothing. Connected queue pairs carry work out in its order, so that a
-//! model of the peer's memory says what each request does and finds:
+//! It knows the posted and the completed work, the memory, and the faults of the network, but not
+//! the implementation. Connected queue pairs execute work in order. So a model of the peer's memory
+//! predicts the effect and the result of each request:
 //!
-//! - Every send completes once, in order; those that are not signalled by what completes after
-//!   them. A completion says what was asked for. A request that must fail fails as it must.
-//! - A request fails otherwise only for a reason: its queue pair was in ERR, the peer was gone, or
-//!   so many packets were lost since there was progress that it was right to give up.
-//! - A READ or atomic finds what the model says, when it completes; a receive has what the next
-//!   message of the peer says, when it completes, and on a reliable connection the message's send
-//!   does not complete before.
-//! - In the end, memory is what the model says: in what a peer may write, the effects of all that
-//!   completed, and of what failed with the queue pair a part that was carried out in order; and
-//!   everything else is as it was. The shared counters have counted each addition once.
+//! - Every send completes once, in order. An unsignalled send completes with the next signalled
+//!   one. A completion matches its request. A request that must fail fails with the required
+//!   status.
+//! - Any other failure needs a reason: the queue pair was in ERR, the peer was gone, or so many
+//!   packets were lost since there was progress that the requester was right to give up.
+//! - A READ or atomic has the result of the model when it completes. A receive has the data of the
+//!   peer's next message when it completes. On a reliable connection the message's send does not
+//!   complete before.
+//! - In the end, memory matches the model. Writable memory has the effects of all completed
+//!   requests, and those of a part of the failed requests, executed in order. All other memory is
+//!   unchanged. The shared counters have counted each addition once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -30,50 +31,50 @@ use roce::wr::AtomicOp;
 use crate::memory::{apply, Memory};
 use crate::packet::{self, Address};
 
-/// What a send does to the memory that the peer opened: places are from its start.
+/// The effect of a send on the memory that the peer opened. Places are from its start.
 #[derive(Clone, Debug)]
 pub enum Effect {
     /// Nothing.
     None,
     /// A WRITE.
     Write {
-        /// Where.
+        /// The place.
         at: usize,
-        /// What.
+        /// The data.
         data: Vec<u8>,
     },
     /// An atomic operation.
     Atomic {
-        /// Where.
+        /// The place.
         at: usize,
-        /// What it does.
+        /// The operation.
         op: AtomicOp,
     },
 }
 
-/// What a send brings to its own memory.
+/// The data that a send brings to its own memory.
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// Nothing.
     None,
-    /// What a READ or an atomic finds.
+    /// The result of a READ or an atomic.
     Bytes {
-        /// Where it goes.
+        /// The destination.
         at: usize,
-        /// What the model says, in the order of the requests.
+        /// The result of the model, in the order of the requests.
         expected: Vec<u8>,
-        /// Where in the peer's memory it comes from, if that may change.
+        /// The source in the peer's memory, if that may change.
         from: Option<usize>,
-        /// What the peer's memory may be instead: a WRITE that came later and did not wait.
+        /// Later WRITEs that did not wait, whose data the result may have instead.
         others: Vec<(usize, Vec<u8>)>,
-        /// Nothing that is posted from now on may be seen: it waits.
+        /// The result may not have the data of requests posted from now on: they wait.
         closed: bool,
     },
-    /// What a fetch-and-add of one finds in a shared counter.
+    /// The result of a fetch-and-add of one on a shared counter.
     Counter {
-        /// Where it goes.
+        /// The destination.
         at: usize,
-        /// Whose: a node and the number of the counter.
+        /// The counter: a node and the number of the counter.
         counter: (usize, usize),
     },
 }
@@ -83,9 +84,9 @@ pub enum Answer {
 pub struct Arrival {
     /// The queue pair that it is for.
     pub dest: usize,
-    /// What a SEND brings.
+    /// The data of a SEND.
     pub data: Option<Vec<u8>>,
-    /// What a WRITE with immediate data wrote, where.
+    /// The place and data of a WRITE with immediate data.
     pub written: Option<(usize, Vec<u8>)>,
     /// Immediate data.
     pub imm: Option<Imm>,
@@ -95,30 +96,30 @@ pub struct Arrival {
     pub solicited: bool,
 }
 
-/// A send work request, and what must come of it.
+/// A send work request and its required result.
 #[derive(Clone, Debug)]
 pub struct Work {
     /// Its name.
     pub wr_id: u64,
-    /// What completes.
+    /// The kind of its completion.
     pub op: CompletionOp,
     /// Bytes of it.
     pub length: u32,
     /// It has a completion of its own.
     pub signaled: bool,
-    /// What it does to the peer's memory.
+    /// The effect on the peer's memory.
     pub effect: Effect,
-    /// What it brings.
+    /// The data for its own memory.
     pub answer: Answer,
     /// The message that the peer receives by it.
     pub arrival: Option<Arrival>,
     /// How it must fail, if it must.
     pub fails: Option<Status>,
-    /// What becomes of a key when it is done.
+    /// The change of a key when it is done.
     pub key: KeyChange,
 }
 
-/// What becomes of a key.
+/// The change of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyChange {
     /// Nothing.
@@ -140,7 +141,7 @@ struct Pending {
     rnr: u64,
 }
 
-/// How far a key is.
+/// The state of a key.
 #[derive(Clone, Debug)]
 pub struct Key {
     /// Where in the peer's memory it starts.
@@ -149,7 +150,7 @@ pub struct Key {
     pub len: usize,
     /// The address of its first byte.
     pub iova: u64,
-    /// It is open, and nobody is about to close it.
+    /// It is open, and no posted request closes it.
     pub open: bool,
     /// It was closed.
     pub closed: bool,
@@ -166,9 +167,9 @@ pub struct Receive {
     pub len: u32,
     /// How it must fail, if anything takes it.
     pub fails: Option<Status>,
-    /// Who posted it.
+    /// The poster.
     poster: usize,
-    /// Who took it.
+    /// The queue pair that took it.
     taken_by: Option<usize>,
 }
 
@@ -183,7 +184,7 @@ pub enum End {
     Destroyed,
 }
 
-/// What is known of a queue pair.
+/// The state of a queue pair.
 #[derive(Debug)]
 pub struct Track {
     /// The node that it is on.
@@ -192,29 +193,29 @@ pub struct Track {
     pub transport: Transport,
     /// Its number.
     pub qpn: Qpn,
-    /// Who it is connected to.
+    /// The peer.
     pub peer: Option<usize>,
     /// Retries that it has.
     pub retry_cnt: u8,
     /// Retries that it has for a receiver that is not ready.
     pub rnr_retry: u8,
-    /// The peer is the adversary: what it brings about cannot be told before.
+    /// The peer is the adversary. Its actions cannot be predicted.
     pub attacked: bool,
-    /// Where answers go that the adversary makes up, and how long they may be.
+    /// The places and the largest length of responses that the adversary makes up.
     pub answers: (Vec<usize>, usize),
-    /// What its peer may write: where on its node.
+    /// The place of the memory that its peer may write.
     pub target: usize,
-    /// That memory when all that was posted is done.
+    /// That memory when all posted requests are done.
     pub model: Vec<u8>,
-    /// That memory when all that completed is done.
+    /// That memory when all completed requests are done.
     base: Vec<u8>,
-    /// What may have been done to that memory beside, in order.
+    /// Effects that may have changed that memory, too, in order.
     uncertain: Vec<Effect>,
     /// Sends that did not complete.
     works: VecDeque<Pending>,
     /// Messages that take a receive of the peer, of a datagram's or unreliable connection's all.
     arrivals: VecDeque<Arrival>,
-    /// Messages that were posted, delivered and whose send completed.
+    /// Counts of messages that were posted, that were delivered, and whose send completed.
     arrivals_posted: usize,
     arrivals_delivered: usize,
     arrivals_confirmed: usize,
@@ -237,11 +238,15 @@ pub struct Track {
     bad_receive: Option<Status>,
     /// Packets of the connection that the network harmed.
     pub harm: u64,
+    /// Packets that were marked since it told its peer.
+    marks: u64,
+    /// When it told its peer of congestion.
+    notified_at: Option<u64>,
     /// Packets that found no receive.
     no_receive: u64,
     /// RNR NAKs that it got.
     rnr: u64,
-    /// Where what is answered may go: places that are free.
+    /// Free places for responses.
     pub free_slots: Vec<usize>,
     /// Completions of sends.
     pub completed: u64,
@@ -257,7 +262,7 @@ struct Counter {
     uncertain: u64,
 }
 
-/// Who watches.
+/// The oracle.
 pub struct Oracle {
     /// Queue pairs.
     pub tracks: Vec<Track>,
@@ -266,20 +271,20 @@ pub struct Oracle {
     /// Receives that completed and are to be replaced: of which queue pair, where.
     pub freed: Vec<(usize, usize)>,
     counters: BTreeMap<(usize, usize), Counter>,
-    /// What memory is to be, by node, apart from what peers may write.
+    /// The required memory, by node, without writable memory.
     images: Vec<Vec<u8>>,
-    /// What was wrong first.
+    /// The first fault that was found.
     failure: Option<String>,
     /// The network keeps packets in order and does not double them.
     pub in_order: bool,
     /// Requesters may give up though nothing was lost.
     pub may_give_up: bool,
-    /// How often something happened, to see that plans get somewhere.
+    /// The counts of events, for the `sees` of plans.
     pub events: BTreeMap<&'static str, u64>,
 }
 
 impl Track {
-    /// A queue pair that has done nothing yet.
+    /// Creates the state of a queue pair that has done nothing yet.
     pub fn new(node: usize, transport: Transport, qpn: Qpn) -> Self {
         Self {
             node,
@@ -308,6 +313,8 @@ impl Track {
             faulty: false,
             bad_receive: None,
             harm: 0,
+            marks: 0,
+            notified_at: None,
             no_receive: 0,
             rnr: 0,
             free_slots: Vec::new(),
@@ -327,7 +334,7 @@ impl Track {
 }
 
 impl Oracle {
-    /// Who watches nothing yet.
+    /// Creates an oracle without queue pairs.
     pub fn new(in_order: bool) -> Self {
         Self {
             tracks: Vec::new(),
@@ -342,12 +349,12 @@ impl Oracle {
         }
     }
 
-    /// What was wrong first.
+    /// Returns the first fault that was found.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// Something is wrong.
+    /// Notes the first fault.
     pub fn fail(&mut self, what: String) {
         self.failure.get_or_insert(what);
     }
@@ -361,7 +368,7 @@ impl Oracle {
         *self.events.entry(what).or_default() += 1;
     }
 
-    /// Memory is set up: from here on it is watched.
+    /// Starts to watch the memory, after its setup.
     pub fn begin<'a>(&mut self, memories: impl Iterator<Item = &'a Memory>) {
         self.images = memories.map(|memory| memory.bytes.clone()).collect();
         for track in &mut self.tracks {
@@ -372,7 +379,7 @@ impl Oracle {
         }
     }
 
-    /// A counter at `at` of a node, which is 0.
+    /// Adds a counter at `at` of a node, which is 0.
     pub fn add_counter(&mut self, counter: (usize, usize), at: usize) {
         let new = Counter {
             at,
@@ -381,14 +388,14 @@ impl Oracle {
         self.counters.insert(counter, new);
     }
 
-    /// What memory of a node is to be.
+    /// Returns the required memory of a node.
     pub fn image(&self, node: usize) -> &[u8] {
         &self.images[node]
     }
 
     // ---- sends -------------------------------------------------------------
 
-    /// A send was posted. `fence`: it waits for READs and atomics before it.
+    /// Notes a posted send. `fence`: it waits for READs and atomics before it.
     pub fn send_posted(&mut self, qp: usize, work: Work, fence: bool) {
         let track = &mut self.tracks[qp];
         let peer = track.peer;
@@ -429,8 +436,8 @@ impl Oracle {
         self.count("posted");
     }
 
-    /// The last send that was posted, if it is a READ that must bring one thing: where to, and
-    /// what.
+    /// Returns the destination and the data of the last posted send, if it is a READ with only one
+    /// possible result.
     pub fn last_read(&self, qp: usize) -> Option<(usize, Vec<u8>)> {
         match &self.tracks[qp].works.back()?.work.answer {
             Answer::Bytes {
@@ -444,7 +451,7 @@ impl Oracle {
         }
     }
 
-    /// READs that were posted before may find this.
+    /// Notes an effect whose data earlier READs may return.
     fn may_be_seen(&mut self, qp: usize, at: usize, bytes: &[u8]) {
         for before in &mut self.tracks[qp].works {
             match &mut before.work.answer {
@@ -462,15 +469,15 @@ impl Oracle {
         }
     }
 
-    /// The protocol gave a send back.
+    /// Notes that the protocol gave a send back.
     pub fn retired(&mut self, qp: usize, completion: Option<Completion>, memory: &mut Memory) {
         let Some(completion) = completion else {
-            return; // Its turn comes with what completes after it, or in the end.
+            return; // It completes with the next signalled send, or at the end.
         };
         self.sent(qp, &completion, memory);
     }
 
-    /// A send completed.
+    /// Checks the completion of a send.
     fn sent(&mut self, qp: usize, completion: &Completion, memory: &mut Memory) {
         loop {
             let Some(pending) = self.tracks[qp].works.pop_front() else {
@@ -556,7 +563,7 @@ impl Oracle {
                 }
             }
             KeyChange::Closed(key) => {
-                // By whoever it belongs to, which is the peer of who has it invalidated.
+                // The key belongs to the peer of the queue pair that has it invalidated.
                 let owner = if work.arrival.is_some() { peer } else { qp };
                 if let Some(key) = self.tracks[owner].keys.get_mut(&key) {
                     key.closed = true;
@@ -566,7 +573,7 @@ impl Oracle {
         }
     }
 
-    /// What a READ or atomic found.
+    /// Checks the result of a READ or atomic.
     fn check_answer(&mut self, qp: usize, work: &Work, memory: &Memory) {
         match &work.answer {
             Answer::None => {}
@@ -594,7 +601,7 @@ impl Oracle {
         }
     }
 
-    /// The memory of what is answered is free again.
+    /// Frees the destination of a result.
     fn release(&mut self, qp: usize, work: &Work, memory: &Memory) {
         let (at, len) = match &work.answer {
             Answer::None => return,
@@ -668,7 +675,7 @@ impl Oracle {
         }
     }
 
-    /// A send did not succeed: what of it was done, nobody knows.
+    /// Handles a send that failed. A part of it may have been executed.
     fn give_up(&mut self, qp: usize, work: Work, memory: &mut Memory) {
         let node = self.tracks[qp].node;
         if let Answer::Bytes { at, expected, .. } = &work.answer {
@@ -693,7 +700,7 @@ impl Oracle {
 
     // ---- receives ----------------------------------------------------------
 
-    /// A receive was posted.
+    /// Notes a posted receive.
     pub fn receive_posted(
         &mut self,
         poster: usize,
@@ -712,7 +719,7 @@ impl Oracle {
         self.receives.insert(wr_id, receive);
     }
 
-    /// A queue pair took a receive.
+    /// Notes that a queue pair took a receive.
     pub fn receive_taken(&mut self, qp: usize, wr_id: u64) {
         match self.receives.get_mut(&wr_id) {
             Some(receive) if receive.taken_by.is_none() => receive.taken_by = Some(qp),
@@ -720,13 +727,13 @@ impl Oracle {
         }
     }
 
-    /// A packet found no receive.
+    /// Notes a packet that found no receive.
     pub fn no_receive(&mut self, qp: usize) {
         self.tracks[qp].no_receive += 1;
         self.count("found no receive");
     }
 
-    /// A receive was given back without a completion.
+    /// Notes a receive that was given back without a completion.
     pub fn discarded(&mut self, qp: usize, wr_id: u64, memory: &Memory) {
         match self.receives.remove(&wr_id) {
             Some(receive) => self.forget_receive(qp, &receive, memory),
@@ -734,7 +741,7 @@ impl Oracle {
         }
     }
 
-    /// A receive completed.
+    /// Checks the completion of a receive.
     pub fn received(
         &mut self,
         qp: usize,
@@ -769,7 +776,7 @@ impl Oracle {
         if let Err(what) = result {
             self.fail_qp(qp, format!("{completion:?}: {what}"));
         }
-        // What stands behind the message is of others that got no further.
+        // Memory behind the message is from others that got no further.
         let len = match self.tracks[qp].transport {
             _ if self.tracks[qp].attacked => receive.len,
             Transport::Rc if completion.op == CompletionOp::RecvRdmaWithImm => 0,
@@ -779,7 +786,7 @@ impl Oracle {
         self.accept(qp, &receive, len, memory);
     }
 
-    /// What is in a receive's first `len` bytes is right.
+    /// Accepts the first `len` bytes of a receive as right.
     fn accept(&mut self, qp: usize, receive: &Receive, len: u32, memory: &Memory) {
         let range = receive.at..receive.at + len as usize;
         let node = self.tracks[qp].node;
@@ -814,7 +821,7 @@ impl Oracle {
             _ if track.attacked => None,
             _ => return self.fail_qp(qp, format!("{completion:?} for no reason")),
         };
-        // What was taken first may have a part of the message.
+        // The receive that was taken first may have a part of the message.
         let is_first = !track.recv_failed;
         if is_first && track.is_reliable() && !track.attacked {
             let before = &self.images[track.node][receive.at..receive.at + receive.len as usize];
@@ -888,8 +895,8 @@ impl Oracle {
         self.find_arrival(qp, peer, receive, completion, memory)
     }
 
-    /// A message that may be lost: it is one of those that were sent, and none is before the last
-    /// that came unless the network changes their order.
+    /// Finds a message that may be lost. It is one of the sent messages, and none before the last
+    /// one that came, unless the network reorders.
     fn find_arrival(
         &mut self,
         qp: usize,
@@ -956,9 +963,9 @@ impl Oracle {
         Ok(())
     }
 
-    // ---- what else happens -------------------------------------------------
+    // ---- other events -----------------------------------------------------------
 
-    /// The network harmed a packet of a queue pair.
+    /// Notes that the network harmed a packet of a queue pair.
     pub fn harmed(&mut self, qp: usize) {
         self.count("harmed");
         self.tracks[qp].harm += 1;
@@ -967,14 +974,44 @@ impl Oracle {
         }
     }
 
-    /// A queue pair was told that its peer is not ready.
+    /// Notes that a queue pair got an RNR NAK.
     pub fn told_to_wait(&mut self, qp: usize) {
         let track = &mut self.tracks[qp];
         track.rnr += 1;
         self.count("RNR NAKs");
     }
 
-    /// The protocol counts something.
+    /// Notes that a packet for a queue pair was marked on its way.
+    pub fn marked(&mut self, qp: usize) {
+        self.tracks[qp].marks += 1;
+        self.count("marked");
+    }
+
+    /// Checks that a queue pair tells its peer of congestion only after a mark, and not too often.
+    pub fn notified(&mut self, qp: usize, now: u64) {
+        let track = &mut self.tracks[qp];
+        // Its clock counts microseconds.
+        let is_due = track.notified_at.is_none_or(|at| now - at > 49_000);
+        let is_right = track.marks > 0 && is_due;
+        track.marks = 0;
+        track.notified_at = Some(now);
+        if !is_right {
+            self.fail_qp(qp, "sends CNPs too often".into());
+        }
+        self.count("CNPs sent");
+    }
+
+    /// Notes that a requester was told of congestion.
+    pub fn congested(&mut self) {
+        self.count("congested");
+    }
+
+    /// Notes a CNP that had no effect.
+    pub fn ignored_notification(&mut self) {
+        self.count("CNPs ignored");
+    }
+
+    /// Counts an event of the protocol.
     pub fn observed(&mut self, _qp: usize, event: Event) {
         self.count(match event {
             Event::DuplicateRequest => "duplicates",
@@ -982,6 +1019,7 @@ impl Oracle {
             Event::SequenceNakReceived => "sequence NAKs",
             Event::ResponseGap => "response gaps",
             Event::AckTimeout => "timeouts",
+            Event::Probe => "probes",
             Event::StaleResponse => "stale responses",
             Event::AckCoalesced => "coalesced",
             Event::MessageDropped => "dropped",
@@ -989,18 +1027,18 @@ impl Oracle {
         });
     }
 
-    /// A queue pair was resumed after its send queue had failed alone.
+    /// Notes that a queue pair was resumed after its send queue had failed alone.
     pub fn resumed(&mut self, qp: usize) {
         self.tracks[qp].send_failed = false;
         self.count("resumed");
     }
 
-    /// A send queue has drained: nothing that was begun is left.
+    /// Checks that a drained send queue has no request left that was begun.
     pub fn drained(&mut self, _qp: usize) {
         self.count("drained");
     }
 
-    /// A queue pair ended.
+    /// Notes that a queue pair ended.
     pub fn ended(&mut self, qp: usize, end: End) {
         self.tracks[qp].end = end;
     }
@@ -1013,7 +1051,7 @@ impl Oracle {
         }
     }
 
-    /// A queue pair that was in ERR was connected anew, to the adversary.
+    /// Notes that a queue pair in ERR was connected anew, to the adversary.
     pub fn revived(&mut self, qp: usize) {
         let track = &mut self.tracks[qp];
         track.end = End::Alive;
@@ -1022,7 +1060,7 @@ impl Oracle {
         self.count("revived");
     }
 
-    /// A responder failed by itself.
+    /// Notes that a responder failed by itself.
     pub fn refused(&mut self, qp: usize) {
         let track = &self.tracks[qp];
         if !track.attacked && track.bad_receive.is_none() && !self.peer_is_faulty(qp) {
@@ -1033,7 +1071,7 @@ impl Oracle {
 
     // ---- the end -----------------------------------------------------------
 
-    /// All is over: everything that can be done is done, and memory is as it must be.
+    /// Checks the end: all possible work is done, and memory has the required contents.
     pub fn finish(&mut self, memories: &mut [&mut Memory]) {
         for qp in 0..self.tracks.len() {
             self.finish_sends(qp, memories[self.tracks[qp].node]);
@@ -1129,7 +1167,8 @@ impl Oracle {
         }
     }
 
-    /// Whether whatever was sent to a queue pair must have come, be it without acknowledgement.
+    /// Returns true if all messages to a queue pair must have arrived, even without
+    /// acknowledgement.
     fn is_whole(&self, track: &Track) -> bool {
         let Some(peer) = track.peer.map(|peer| &self.tracks[peer]) else {
             return false;
@@ -1139,7 +1178,7 @@ impl Oracle {
         is_lossless && ends == [End::Alive; 2] && !peer.ever_failed
     }
 
-    /// What a peer may write.
+    /// Checks the memory that a peer may write.
     fn finish_target(&mut self, qp: usize, memories: &[&mut Memory]) {
         let track = &self.tracks[qp];
         let range = track.target..track.target + track.base.len();
@@ -1177,7 +1216,7 @@ impl fmt::Display for Work {
 }
 
 impl Effect {
-    /// Carries it out.
+    /// Applies it.
     fn apply(&self, memory: &mut [u8]) {
         match self {
             Self::None => {}
@@ -1193,7 +1232,7 @@ impl Effect {
 }
 
 impl Answer {
-    /// Whether byte `i` of it may be `byte`.
+    /// Returns true if byte `i` of it may be `byte`.
     fn may_be(&self, i: usize, byte: u8) -> bool {
         let Self::Bytes {
             expected,
@@ -1213,7 +1252,7 @@ impl Answer {
 }
 
 impl Arrival {
-    /// Bytes of the message.
+    /// Returns bytes of the message.
     fn len(&self) -> u32 {
         let data = self.data.as_ref();
         let written = self.written.as_ref().map(|(_, data)| data);
@@ -1221,7 +1260,7 @@ impl Arrival {
     }
 }
 
-/// Whether `found` is `base` after some of `effects` in their order, the last perhaps in part.
+/// Returns true if `found` is `base` after some of `effects` in order, the last perhaps in part.
 fn is_partly_done(base: &[u8], effects: &[Effect], found: &[u8]) -> bool {
     let mut state = base.to_vec();
     if state == found {
@@ -1245,7 +1284,7 @@ fn is_partly_done(base: &[u8], effects: &[Effect], found: &[u8]) -> bool {
     false
 }
 
-/// Whether each byte of `found` is that of `base` or of one of `effects`.
+/// Returns true if each byte of `found` is that of `base` or of one of `effects`.
 fn is_some_of(base: &[u8], effects: &[Effect], found: &[u8]) -> bool {
     let mut right: Vec<bool> = base.iter().zip(found).map(|(a, b)| a == b).collect();
     for effect in effects {

@@ -3,7 +3,8 @@
 //! Packets as bytes: IPv4, UDP, the transport's headers and payload, the ICRC.
 
 use roce::icrc::{self, MaskedHeaders, PlainIpv4, IPV4_BYTES, UDP_BYTES};
-use roce::wire::{self, bth, Packet};
+use roce::num::Qpn;
+use roce::wire::{self, bth, cnp, Packet};
 
 /// The UDP port of RoCEv2.
 const PORT: u16 = 4791;
@@ -15,9 +16,9 @@ const ICRC: usize = wire::ICRC_BYTES as usize;
 /// The address of a node.
 pub type Address = [u8; 4];
 
-/// A packet that was taken off the network, and passed what a host checks of it.
+/// A packet taken off the network that passed the host's checks.
 pub struct Incoming<'a> {
-    /// Who sent it.
+    /// The sender's address.
     pub source: Address,
     /// Its transport headers.
     pub packet: Packet,
@@ -25,12 +26,12 @@ pub struct Incoming<'a> {
     pub payload: &'a [u8],
 }
 
-/// The address of node number `node`.
+/// Returns the address of node number `node`.
 pub fn address(node: usize) -> Address {
     [10, 0, 0, node as u8 + 1]
 }
 
-/// Starts a packet with IP and UDP headers, whose lengths [`finish`] fills in.
+/// Starts a packet with IP and UDP headers. [`finish`] fills in their lengths.
 pub fn start(source: Address, dest: Address, header: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(UDP_PAYLOAD + header.len() + 64);
     bytes.extend_from_slice(&[0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0]);
@@ -54,7 +55,37 @@ pub fn finish(bytes: &mut Vec<u8>, pad: u8) {
     seal(bytes);
 }
 
-/// Makes the ICRC right for a whole packet, whatever else it says.
+/// The congestion field of a packet's IP header. The ICRC does not cover it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ecn {
+    /// It is not to be marked.
+    NotEct = 0,
+    /// It may be marked.
+    Ect1 = 1,
+    /// It may be marked.
+    Ect0 = 2,
+    /// It met a queue that was long.
+    Ce = 3,
+}
+
+/// Returns the congestion field of a packet; `NotEct` if it has no IP header.
+pub fn ecn(bytes: &[u8]) -> Ecn {
+    match bytes.get(1).map_or(0, |tos| tos & 3) {
+        0 => Ecn::NotEct,
+        1 => Ecn::Ect1,
+        2 => Ecn::Ect0,
+        _ => Ecn::Ce,
+    }
+}
+
+/// Sets the congestion field of a packet.
+pub fn set_ecn(bytes: &mut [u8], ecn: Ecn) {
+    if let Some(tos) = bytes.get_mut(1) {
+        *tos = (*tos & !3) | ecn as u8;
+    }
+}
+
+/// Sets a correct ICRC in a whole packet, regardless of its contents.
 pub fn seal(bytes: &mut [u8]) {
     let Some(end) = bytes.len().checked_sub(ICRC) else {
         return;
@@ -64,8 +95,39 @@ pub fn seal(bytes: &mut [u8]) {
     }
 }
 
+/// Makes a congestion notification packet, from one address to a queue pair of another.
+pub fn notification(source: Address, dest: Address, dest_qp: Qpn) -> Vec<u8> {
+    let mut bytes = start(source, dest, cnp::emit(dest_qp).as_bytes());
+    bytes[1] = cnp::DSCP << 2;
+    finish(&mut bytes, 0);
+    bytes
+}
+
+/// Returns the sender and the destination queue pair of a congestion notification packet. Returns
+/// `None` if it is another packet, is not for `dest` or is broken.
+pub fn parse_notification(bytes: &[u8], dest: Address) -> Option<(Address, Qpn)> {
+    let (source, transport) = open(bytes, dest)?;
+    let header = transport.first_chunk()?;
+    let is_cnp = cnp::is_cnp(transport, transport.len() as u32);
+    is_cnp.then(|| (source, bth::dest_qp(header)))
+}
+
 /// Takes a packet apart as its receiver does; `None` if it is not for `dest` or is broken.
 pub fn parse(bytes: &[u8], dest: Address) -> Option<Incoming<'_>> {
+    let (source, transport) = open(bytes, dest)?;
+    let packet = wire::parse(transport, transport.len() as u32).ok()?;
+    let start = packet.payload_at(transport.len() as u32) as usize;
+    let payload = transport.get(start..start + packet.payload_len as usize)?;
+    Some(Incoming {
+        source,
+        packet,
+        payload,
+    })
+}
+
+/// Returns the sender of a packet, and its bytes from the BTH on; `None` if it is not for `dest` or
+/// is broken.
+fn open(bytes: &[u8], dest: Address) -> Option<(Address, &[u8])> {
     let (ip, rest) = bytes.split_first_chunk::<IPV4_BYTES>()?;
     let (udp, transport) = rest.split_first_chunk::<UDP_BYTES>()?;
     let [_, _, l0, l1, .., s0, s1, s2, s3, d0, d1, d2, d3] = *ip;
@@ -81,20 +143,10 @@ pub fn parse(bytes: &[u8], dest: Address) -> Option<Incoming<'_>> {
         return None;
     }
     let (body, icrc) = bytes.split_last_chunk::<ICRC>()?;
-    if checksum(body)? != *icrc {
-        return None;
-    }
-    let packet = wire::parse(transport, transport.len() as u32).ok()?;
-    let start = packet.payload_at(transport.len() as u32) as usize;
-    let payload = transport.get(start..start + packet.payload_len as usize)?;
-    Some(Incoming {
-        source,
-        packet,
-        payload,
-    })
+    (checksum(body)? == *icrc).then_some((source, transport))
 }
 
-/// The ICRC of a packet without it; `None` if it is too short or no plain IPv4.
+/// Returns the ICRC of a packet without it; `None` if it is too short or no plain IPv4.
 fn checksum(bytes: &[u8]) -> Option<[u8; 4]> {
     let (ip, rest) = bytes.split_first_chunk::<IPV4_BYTES>()?;
     let (udp, rest) = rest.split_first_chunk::<UDP_BYTES>()?;
@@ -133,7 +185,7 @@ const fn tables() -> [[u32; 256]; 8] {
     tables
 }
 
-/// The CRC-32 of Ethernet; neither seed nor result is inverted.
+/// Returns the CRC-32 of Ethernet; neither seed nor result is inverted.
 fn crc32(seed: u32, bytes: &[u8]) -> u32 {
     let mut chunks = bytes.chunks_exact(8);
     let mut crc = seed;
@@ -163,6 +215,19 @@ mod tests {
     fn the_crc_is_that_of_ethernet() {
         assert_eq!(!crc32(!0, b"123456789"), 0xcbf4_3926);
         assert_eq!(!crc32(!0, b"1"), 0x83dc_efb7);
+    }
+
+    #[test]
+    fn a_notification_is_no_other_packet() {
+        let bytes = notification(address(0), address(1), Qpn::new(0x11));
+        let parsed = parse_notification(&bytes, address(1));
+        assert_eq!(parsed, Some((address(0), Qpn::new(0x11))));
+        assert!(parse(&bytes, address(1)).is_none());
+        assert!(parse_notification(&bytes, address(0)).is_none());
+        assert_eq!((bytes[1], ecn(&bytes)), (0xc0, Ecn::NotEct));
+        let mut broken = bytes.clone();
+        broken[UDP_PAYLOAD + 7] ^= 1;
+        assert!(parse_notification(&broken, address(1)).is_none());
     }
 
     #[test]

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Plans: what a run is drawn from.
+//! Plans: the parameters of runs.
 //!
-//! A plan is a file of TOML; the files in `plans/` are examples, and what is left out is as in
-//! [`Plan::default`]. A number may be given as such or as a range `[least, most]`, of which each run
-//! draws one, for each link, node or queue pair anew. Probabilities are from 0 to 1.
+//! A plan is a file of TOML; the files in `plans/` are examples. Missing values are those of
+//! [`Plan::default`]. A number may be a value or a range `[least, most]`. Each run draws a number
+//! of the range, for each link, node or queue pair anew. Probabilities are from 0 to 1.
 
+use roce::congestion::Law;
 use serde::Deserialize;
 
 use crate::rng::{Chance, Rng};
@@ -20,13 +21,13 @@ pub enum Range {
     Between([f64; 2]),
 }
 
-/// What a run is drawn from.
+/// The parameters of a run.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Plan {
-    /// What it is for, in a few words.
+    /// The purpose, in a few words.
     pub about: String,
-    /// What must happen in some of many runs, or the plan gets nowhere.
+    /// Events that must happen in some of many runs. Otherwise the plan fails.
     pub sees: Vec<String>,
     /// Nodes, each a machine with memory and an address.
     pub nodes: Range,
@@ -39,31 +40,87 @@ pub struct Plan {
     /// Queue pairs of an honest node that are connected to the adversary, RC and UC by turns; with
     /// one or more, node 0 has honest queue pairs and the adversary's attention.
     pub attacked: Range,
+    /// The probability that a packet of the adversary's is a CNP. Where it is not 0, its other packets say
+    /// anything of congestion.
+    pub cnps: Range,
     /// Microseconds in which work is posted and trouble begins.
     pub span_us: Range,
-    /// The most packets that are sent for each that must be, apart from what is sent again.
+    /// The most packets that are sent for each necessary one, without retransmissions.
     pub storm: f64,
     /// The most packets that are sent again for each that the network harmed or that found no
     /// receive.
     pub resends: f64,
-    /// The most timeouts in many runs, for each packet that the network harmed: what is lost is
-    /// noticed otherwise, mostly. 0 is no limit.
+    /// The most timeouts in many runs, for each packet that the network harmed, because most losses
+    /// are noticed by other means. 0 is no limit.
     pub timeouts: f64,
     /// Requesters may give up though nothing was lost.
     pub may_give_up: bool,
+    /// Connections with steady work.
+    pub flows: Vec<FlowPlan>,
+    /// When flows are measured.
+    pub measure: MeasurePlan,
     /// Links.
     pub link: LinkPlan,
+    /// Ports of a switch.
+    pub port: PortPlan,
     /// Nodes.
     pub node: NodePlan,
     /// Queue pairs.
     pub qp: QpPlan,
     /// Work.
     pub work: WorkPlan,
-    /// What goes wrong.
+    /// The disturbances.
     pub trouble: TroublePlan,
 }
 
-/// What a link does to packets, each way of each pair of nodes.
+/// Connections that move messages to node 0, each from another node in turn.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FlowPlan {
+    /// So many of them.
+    pub count: usize,
+    /// How they move messages.
+    pub op: FlowOp,
+    /// Bytes of a message.
+    pub bytes: usize,
+    /// Messages that are outstanding at most.
+    pub depth: usize,
+    /// When they begin.
+    pub start_us: f64,
+    /// When they post no more.
+    pub stop_us: f64,
+    /// The time between two messages, on average; with 0 there are always as many outstanding as
+    /// may be.
+    pub every_us: f64,
+    /// Both ends drop packets that come before their turn.
+    pub drops_early: bool,
+    /// The law of congestion control, by its name.
+    pub law: String,
+}
+
+/// How a flow moves messages to node 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FlowOp {
+    /// The other node WRITEs.
+    Write,
+    /// Node 0 READs.
+    Read,
+}
+
+/// When flows are measured, and how often.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MeasurePlan {
+    /// From then on.
+    pub from_us: f64,
+    /// Until then.
+    pub to_us: f64,
+    /// Time between samples.
+    pub every_us: f64,
+}
+
+/// The faults of a link, for each direction of each pair of nodes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LinkPlan {
@@ -73,19 +130,19 @@ pub struct LinkPlan {
     pub rate_gbps: Range,
     /// Packets that may wait to leave; more are lost. 0 is no limit.
     pub queue: Range,
-    /// How likely a packet is lost.
+    /// The probability that a packet is lost.
     pub loss: Range,
-    /// How likely a packet begins a burst of losses.
+    /// The probability that a packet begins a burst of losses.
     pub burst: Range,
-    /// How likely a burst goes on with the next packet.
+    /// The probability that a burst continues with the next packet.
     pub burst_goes_on: Range,
-    /// How likely a packet comes twice.
+    /// The probability that a packet comes twice.
     pub duplication: Range,
-    /// How likely a packet is late, so that others overtake it.
+    /// The probability that a packet is late, so that others overtake it.
     pub reordering: Range,
     /// By how much a packet is late, at most.
     pub late_us: Range,
-    /// How likely bits of a packet change.
+    /// The probability that bits of a packet change.
     pub corruption: Range,
     /// The longest packet, with its IP header; longer ones are lost. 0 is no limit.
     pub mtu: Range,
@@ -93,6 +150,24 @@ pub struct LinkPlan {
     pub partitions: Range,
     /// For how long.
     pub partition_us: Range,
+}
+
+/// A port of a switch, which all packets towards a node pass that come from others.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PortPlan {
+    /// Nodes, from the first, towards which there is one.
+    pub towards: Range,
+    /// Bytes leave one after the other at this rate.
+    pub rate_gbps: Range,
+    /// KiB that may be queued; packets that do not fit are dropped. 0 is no limit.
+    pub queue_kib: Range,
+    /// The queue up to which no packet is marked, in KiB.
+    pub mark_min_kib: Range,
+    /// The queue from which on all are marked, in KiB. 0 is none.
+    pub mark_max_kib: Range,
+    /// The probability that a packet is marked just below that; it begins with 0 at the least.
+    pub mark_chance: Range,
 }
 
 /// How a node works.
@@ -109,7 +184,7 @@ pub struct NodePlan {
     pub pauses: Range,
     /// For how long.
     pub pause_us: Range,
-    /// How likely memory is not in reach when it is used.
+    /// The probability that memory is not in reach when it is used.
     pub absence: Range,
     /// How long it takes to get it.
     pub page_in_us: Range,
@@ -135,15 +210,19 @@ pub struct QpPlan {
     pub rd_atomic: Range,
     /// Slots of the send queue.
     pub window: Range,
-    /// How likely the first PSN is next to the wrap.
+    /// The probability that the first PSN is next to the wrap.
     pub wrap: Range,
-    /// How likely every send is signalled.
+    /// The probability that every send is signalled.
     pub signal_all: Range,
-    /// How likely receives come from a queue shared by the node.
+    /// The probability that receives come from a queue shared by the node.
     pub shared_receives: Range,
+    /// The probability that packets that come before their turn are dropped, as hardware may do.
+    pub drops_early: Range,
+    /// Laws of congestion control, by their names.
+    pub laws: Vec<String>,
 }
 
-/// What is posted. The names of operations are their weights.
+/// The posted work. The names of operations are their weights.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WorkPlan {
@@ -177,23 +256,23 @@ pub struct WorkPlan {
     pub flush: u32,
     /// Windows bound and memory registered, used by the peer, and invalidated by either side.
     pub window: u32,
-    /// A READ and a fenced SEND of what it brought.
+    /// A READ and a fenced SEND of its data.
     pub forward: u32,
-    /// How likely a request has a fence.
+    /// The probability that a request has a fence.
     pub fence: Range,
-    /// How likely a request is signalled, where not all are.
+    /// The probability that a request is signalled, where not all are.
     pub signaled: Range,
 }
 
-/// What goes wrong.
+/// The disturbances.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TroublePlan {
-    /// How likely a work request of a queue pair is one that must fail.
+    /// The probability that a work request of a queue pair is one that must fail.
     pub faults: Range,
-    /// How likely its owner moves a queue pair to ERR.
+    /// The probability that its owner moves a queue pair to ERR.
     pub errors: Range,
-    /// How likely its owner destroys a queue pair.
+    /// The probability that its owner destroys a queue pair.
     pub destroys: Range,
     /// How often the send queue is drained and resumed.
     pub drains: Range,
@@ -206,7 +285,7 @@ impl Default for Range {
 }
 
 impl Range {
-    /// A number of it.
+    /// Draws a number of the range.
     pub fn draw(self, rng: &mut Rng) -> f64 {
         match self {
             Self::Fixed(value) => value,
@@ -216,7 +295,7 @@ impl Range {
         }
     }
 
-    /// A whole number of it, both ends as likely as the others.
+    /// Draws a whole number of the range, both ends as likely as the others.
     pub fn count(self, rng: &mut Rng) -> u64 {
         match self {
             Self::Fixed(value) => value as u64,
@@ -227,12 +306,12 @@ impl Range {
         }
     }
 
-    /// A probability of it.
+    /// Draws a probability of the range.
     pub fn chance(self, rng: &mut Rng) -> Chance {
         Chance::new(self.draw(rng))
     }
 
-    /// Whether what it is the probability of happens.
+    /// Returns true if the event of this probability happens.
     pub fn happens(self, rng: &mut Rng) -> bool {
         let chance = self.chance(rng);
         rng.chance(chance)
@@ -249,7 +328,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// Says what of `text` is no plan, and where.
+    /// The invalid part of `text`, and its place.
     pub fn parse(text: &str) -> Result<Self, String> {
         toml::from_str(text).map_err(|error| error.to_string())
     }
@@ -265,16 +344,46 @@ impl Default for Plan {
             uc: Range::Fixed(0.0),
             ud: Range::Fixed(0.0),
             attacked: Range::Fixed(0.0),
+            cnps: Range::Fixed(0.0),
             span_us: Range::Fixed(2000.0),
             storm: 1.2,
             resends: 16.0,
             timeouts: 0.0,
             may_give_up: false,
+            flows: Vec::new(),
+            measure: MeasurePlan::default(),
             link: LinkPlan::default(),
+            port: PortPlan::default(),
             node: NodePlan::default(),
             qp: QpPlan::default(),
             work: WorkPlan::default(),
             trouble: TroublePlan::default(),
+        }
+    }
+}
+
+impl Default for FlowPlan {
+    fn default() -> Self {
+        Self {
+            count: 1,
+            op: FlowOp::Write,
+            bytes: 65536,
+            depth: 4,
+            start_us: 0.0,
+            stop_us: 1000.0,
+            every_us: 0.0,
+            drops_early: false,
+            law: Law::default().name().into(),
+        }
+    }
+}
+
+impl Default for MeasurePlan {
+    fn default() -> Self {
+        Self {
+            from_us: 0.0,
+            to_us: 0.0,
+            every_us: 1000.0,
         }
     }
 }
@@ -296,6 +405,20 @@ impl Default for LinkPlan {
             mtu: none,
             partitions: none,
             partition_us: none,
+        }
+    }
+}
+
+impl Default for PortPlan {
+    fn default() -> Self {
+        let none = Range::Fixed(0.0);
+        Self {
+            towards: none,
+            rate_gbps: Range::Fixed(10.0),
+            queue_kib: none,
+            mark_min_kib: none,
+            mark_max_kib: none,
+            mark_chance: none,
         }
     }
 }
@@ -328,6 +451,8 @@ impl Default for QpPlan {
             wrap: Range::Fixed(0.5),
             signal_all: Range::Fixed(0.5),
             shared_receives: Range::Fixed(0.0),
+            drops_early: Range::Fixed(0.3),
+            laws: vec![Law::default().name().into()],
         }
     }
 }

@@ -6,34 +6,34 @@
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
-/// How likely something is, in millionths.
+/// A probability, in millionths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Chance(u32);
 
 impl Chance {
-    /// Takes a probability of 0 to 1; what is outside is the nearest of both.
+    /// Takes a probability, clamped to 0 to 1.
     pub fn new(probability: f64) -> Self {
         Self((probability.clamp(0.0, 1.0) * 1e6).round() as u32)
     }
 
-    /// Whether it never happens.
+    /// Returns true if the event never happens.
     pub fn is_never(self) -> bool {
         self.0 == 0
     }
 }
 
 impl Rng {
-    /// The generator of `seed`.
+    /// Returns the generator of `seed`.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A generator for something else, which numbers drawn from this one do not disturb.
+    /// Returns another generator, independent of further numbers of this one.
     pub fn fork(&mut self) -> Self {
         Self(self.next() ^ 0x5851_f42d_4c95_7f2d)
     }
 
-    /// The next number.
+    /// Returns the next number.
     #[allow(clippy::should_implement_trait)] // It is no iterator: it never ends.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -43,7 +43,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `n`; 0 if that is 0.
+    /// Returns a number below `n`; 0 if that is 0.
     pub fn below(&mut self, n: u64) -> u64 {
         match n {
             0 => 0,
@@ -51,28 +51,28 @@ impl Rng {
         }
     }
 
-    /// A number below `n`.
+    /// Returns a number below `n`.
     pub fn index(&mut self, n: usize) -> usize {
         self.below(n as u64) as usize
     }
 
-    /// One of `choices`, which are not empty.
+    /// Returns one of `choices`, which are not empty.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.index(choices.len())]
     }
 
-    /// True as often as `chance` says.
+    /// Returns true with this probability.
     pub fn chance(&mut self, chance: Chance) -> bool {
-        // What can never happen asks for no number, so that it costs nothing.
+        // An impossible event takes no number, so it costs nothing.
         !chance.is_never() && self.below(1_000_000) < u64::from(chance.0)
     }
 
-    /// True `percent` times in a hundred.
+    /// Returns true `percent` times in a hundred.
     pub fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// Fills `bytes` with what comes.
+    /// Fills `bytes` with random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             let word = self.next().to_le_bytes();

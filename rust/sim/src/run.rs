@@ -16,11 +16,11 @@ use crate::sim::{Outcome, Sim};
 pub struct Failure {
     /// Its seed.
     pub seed: u64,
-    /// What was wrong.
+    /// The fault.
     pub what: String,
 }
 
-/// Carries the run of `plan` and `seed` out. A panic is a failure like others.
+/// Runs `plan` with `seed`. A panic is a failure like others.
 pub fn run(plan: &Plan, seed: u64, sabotage: Sabotage) -> Outcome {
     let run = || Sim::new(plan, seed, sabotage).run();
     panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|why| Outcome {
@@ -29,7 +29,7 @@ pub fn run(plan: &Plan, seed: u64, sabotage: Sabotage) -> Outcome {
     })
 }
 
-/// The same, with a trace of its end: what it said, and the trace.
+/// Runs a seed with a trace. Returns the outcome and the end of the trace.
 pub fn run_traced(plan: &Plan, seed: u64, sabotage: Sabotage) -> (Outcome, Vec<String>) {
     let mut sim = Sim::new(plan, seed, sabotage);
     sim.trace = Some(Default::default());
@@ -51,8 +51,8 @@ fn message(why: &(dyn std::any::Any + Send)) -> String {
 ///
 /// # Errors
 ///
-/// The failure of the lowest seed among those that failed; or that what the plan is to see was not
-/// seen.
+/// The failure of the lowest seed among those that failed, or an event of the plan's `sees` that no
+/// run saw.
 pub fn run_many(plan: &Plan, first: u64, count: u64, threads: usize) -> Result<Outcome, Failure> {
     let next = AtomicU64::new(first);
     let failed = AtomicBool::new(false);
@@ -97,7 +97,7 @@ pub fn run_many(plan: &Plan, first: u64, count: u64, threads: usize) -> Result<O
 }
 
 impl Outcome {
-    /// What of a plan many runs did not keep to, taken together.
+    /// Returns the first goal of the plan that many runs together missed.
     fn what_is_wrong(&self, plan: &Plan) -> Option<String> {
         let times = |what: &str| self.events.get(what).copied().unwrap_or(0);
         let unseen = plan.sees.iter().find(|what| times(what) == 0);
@@ -112,7 +112,7 @@ impl Outcome {
         None
     }
 
-    /// Adds what happened in another run.
+    /// Adds the outcome of another run.
     pub fn add(&mut self, other: &Self) {
         self.at_ns += other.at_ns;
         self.sent += other.sent;

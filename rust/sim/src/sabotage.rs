@@ -21,11 +21,11 @@ pub enum Sabotage {
     LostCompletion,
     /// Now and then a completion of a send comes twice.
     DoubledCompletion,
-    /// A send that failed is reported as carried out.
+    /// A send that failed is reported as successful.
     FalseSuccess,
-    /// A duplicate of an atomic is carried out again.
+    /// A duplicate of an atomic is executed again.
     AtomicTwice,
-    /// What a peer writes lands a byte further.
+    /// Data that a peer writes lands a byte further.
     StrayWrite,
     /// Keys open more than they should.
     WideGrants,
@@ -39,13 +39,15 @@ pub enum Sabotage {
     Storm,
     /// Now and then a completion of a receive comes twice.
     ReceiveTwice,
-    /// Nobody looks where a packet comes from.
+    /// The source of a packet is not checked.
     AnySource,
+    /// Each mark is told, however many there are.
+    EveryMark,
 }
 
 impl Sabotage {
     /// All that breaks something.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Forgery,
         Self::LostCompletion,
         Self::DoubledCompletion,
@@ -59,9 +61,10 @@ impl Sabotage {
         Self::Storm,
         Self::ReceiveTwice,
         Self::AnySource,
+        Self::EveryMark,
     ];
 
-    /// How often each packet is sent.
+    /// Returns how often each packet is sent.
     pub(crate) fn copies(self) -> u64 {
         match self {
             Self::Storm => 6,
@@ -71,7 +74,7 @@ impl Sabotage {
 }
 
 impl Sim {
-    /// Breaks what is broken in nodes and links.
+    /// Breaks the rule in nodes and links.
     pub(crate) fn apply_sabotage(&mut self) {
         let sabotage = self.sabotage;
         for node in &mut self.nodes {
@@ -87,7 +90,7 @@ impl Sim {
         }
     }
 
-    /// Carries a duplicate of an atomic out again, if that is what is broken.
+    /// Executes a duplicate of an atomic again, if that rule is broken.
     pub(crate) fn meddle_with_request(&mut self, qp: usize, side: Side, packet: &Packet) {
         if self.sabotage != Sabotage::AtomicTwice || side != Side::Recv {
             return;

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use roce::completion::Status;
+use roce::congestion::{Law, Notifier};
 use roce::limits::{GRH_BYTES, MAX_WINDOW_REQUESTS};
 use roce::num::{Bundle, Mtu, Pkey, Psn, Qpn};
 use roce::opcode::{Connection, Transport};
@@ -22,18 +23,19 @@ use crate::memory::{Memory, Region, Rights};
 use crate::oracle::Track;
 use crate::packet;
 use crate::plan::{LinkPlan, Plan, Range};
+use crate::port::Port;
 use crate::rng::Rng;
 use crate::sabotage::Sabotage;
 use crate::sim::{Event, Sim};
 use crate::work::{COUNTERS, COUNTERS_IOVA, QKEY, WORDS};
 
-/// The address of what a peer may write, about.
+/// The approximate address of the memory that a peer may write.
 const IOVA: u64 = 0x10_0000_0000;
 
 /// Memory for answers, of each queue pair: so many are outstanding at most.
 const SLOTS: usize = 12;
 
-/// What both ends of a connection have in common.
+/// The attributes that both ends of a connection share.
 #[derive(Clone)]
 pub(crate) struct Common {
     pub(crate) transport: Transport,
@@ -45,10 +47,13 @@ pub(crate) struct Common {
     min_rnr_timer: RnrTimer,
     rd_atomic: u8,
     max_bytes: usize,
+    pub(crate) law: Law,
+    /// Places for answers.
+    pub(crate) slots: usize,
 }
 
 impl Sim {
-    /// The run of `plan` that `seed` says.
+    /// Creates the run of `plan` and `seed`.
     pub fn new(plan: &Plan, seed: u64, sabotage: Sabotage) -> Self {
         let mut rng = Rng::new(seed);
         let in_order = keeps_order(&plan.link);
@@ -60,6 +65,7 @@ impl Sim {
         sim.add_connections(&mut rng, Transport::Rc, plan.rc);
         sim.add_connections(&mut rng, Transport::Uc, plan.uc);
         sim.add_datagrams(&mut rng);
+        sim.add_flows(&mut rng);
         sim.add_adversary(&mut rng, span_ns);
         sim.add_receives(&mut rng);
         let memories = sim.nodes.iter().map(|node| &node.memory);
@@ -105,6 +111,11 @@ impl Sim {
             self.quiet_after = self.quiet_after.max(link.whole_after());
             self.links.push(link);
         }
+        let ports = self.plan.port.towards.count(rng) as usize;
+        for node in 0..count {
+            let port = (node < ports).then(|| Port::new(&self.plan.port, rng.fork()));
+            self.ports.push(port);
+        }
     }
 
     fn add_connections(&mut self, rng: &mut Rng, transport: Transport, count: Range) {
@@ -117,20 +128,31 @@ impl Sim {
                 false => (a + other) % self.honest_nodes,
             };
             let common = Common::new(&self.plan, rng, transport, self.max_bytes);
-            let first = self.qps.len();
-            for node in [a, b] {
-                self.add_qp(rng, node, &common);
-            }
-            for (qp, peer) in [(first, first + 1), (first + 1, first)] {
-                self.qps[qp].peer = Some(peer);
-                self.qps[qp].remote = Some(self.nodes[self.qps[peer].node].address);
-                self.oracle.tracks[qp].peer = Some(peer);
-            }
-            self.connect(rng, first, &common);
+            let first = self.add_connection(rng, [a, b], &common);
             if self.plan.work.one_way {
                 self.qps[first + 1].app.left = 0;
             }
         }
+    }
+
+    /// Connects two queue pairs of two nodes; returns the first.
+    pub(crate) fn add_connection(
+        &mut self,
+        rng: &mut Rng,
+        nodes: [usize; 2],
+        common: &Common,
+    ) -> usize {
+        let first = self.qps.len();
+        for node in nodes {
+            self.add_qp(rng, node, common);
+        }
+        for (qp, peer) in [(first, first + 1), (first + 1, first)] {
+            self.qps[qp].peer = Some(peer);
+            self.qps[qp].remote = Some(self.nodes[self.qps[peer].node].address);
+            self.oracle.tracks[qp].peer = Some(peer);
+        }
+        self.connect(rng, first, common);
+        first
     }
 
     fn add_datagrams(&mut self, rng: &mut Rng) {
@@ -162,7 +184,7 @@ impl Sim {
         track.model = vec![0; target_len];
         // An atomic needs a word, however short messages are.
         let slot = common.max_bytes.max(8);
-        track.free_slots = (0..SLOTS).map(|_| memory.area(slot)).collect();
+        track.free_slots = (0..common.slots).map(|_| memory.area(slot)).collect();
         let (target, iova) = (track.target, IOVA + (rng.next() & 0xff_ffff) * 8);
         self.oracle.tracks.push(track);
         let all = Region {
@@ -211,16 +233,21 @@ impl Sim {
             replays: usize::from(common.rd_atomic),
             mtu: common.mtu,
             bundle: common.bundle,
+            law: common.law,
+            notifier: Notifier::default(),
             halves,
             queues: Queues::default(),
             shared,
             waiting: Default::default(),
+            early: Default::default(),
+            drops_early: self.plan.qp.drops_early.happens(rng),
             armed: None,
             drained: false,
             // After some timeouts it waits four times as long.
             patience_ns: 4 * common.timeout.delay_ns().unwrap_or(0),
             rnr_ns: common.min_rnr_timer.delay_ns(),
             app,
+            flow: None,
         });
     }
 
@@ -234,7 +261,7 @@ impl Sim {
         self.next_key
     }
 
-    /// RESET to RTS, both ends of the connection whose first queue pair is `first`.
+    /// Moves both ends of the connection whose first queue pair is `first` from RESET to RTS.
     fn connect(&mut self, rng: &mut Rng, first: usize, common: &Common) {
         let psn = [first_psn(&self.plan, rng), first_psn(&self.plan, rng)];
         let qpn = [self.qps[first].qpn, self.qps[first + 1].qpn];
@@ -311,6 +338,11 @@ impl Common {
             choices => rng.pick(choices),
         };
         let mtu = Mtu::within(mtu).unwrap_or(Mtu::B256);
+        let law = match plan.qp.laws.as_slice() {
+            [] => Law::default(),
+            [one] => law(one),
+            several => law(&several[rng.index(several.len())]),
+        };
         let bundle = plan.qp.bundle.count(rng).clamp(1, 12) as u32 * mtu.bytes();
         let retries = |count: u64| RetryCount::new(count.min(7) as u8).unwrap_or_default();
         Self {
@@ -323,10 +355,12 @@ impl Common {
             min_rnr_timer: RnrTimer::from_low_bits(plan.qp.min_rnr_timer.count(rng) as u8),
             rd_atomic: plan.qp.rd_atomic.count(rng).clamp(1, 128) as u8,
             max_bytes,
+            law,
+            slots: SLOTS,
         }
     }
 
-    /// RESET to RTS, of a connected queue pair.
+    /// Moves a connected queue pair from RESET to RTS.
     pub(crate) fn start(&self, halves: &mut Halves, dest_qp: Qpn, sq_psn: Psn, rq_psn: Psn) {
         let Halves::Connected {
             requester,
@@ -360,6 +394,7 @@ impl Common {
         });
         responder.set_established();
         requester.start(SendConfig {
+            law: self.law,
             connection,
             dest_qp,
             pkey: Pkey::DEFAULT,
@@ -373,7 +408,7 @@ impl Common {
         });
     }
 
-    /// The halves of a queue pair; those for datagrams run at once.
+    /// Returns the halves of a queue pair; those for datagrams run at once.
     fn halves(&self, qpn: Qpn, signal_all: bool, depth: usize, rng: &mut Rng) -> Halves {
         if self.transport == Transport::Ud {
             let config = DatagramConfig {
@@ -396,7 +431,13 @@ impl Common {
     }
 }
 
-/// A first PSN: any, or one next to the wrap.
+/// Returns the law of congestion control with that name.
+pub(crate) fn law(name: &str) -> Law {
+    let law = Law::ALL.into_iter().find(|law| law.name() == name);
+    law.unwrap_or_else(|| panic!("no law of congestion control: {name}"))
+}
+
+/// Returns a first PSN: any, or one next to the wrap.
 pub(crate) fn first_psn(plan: &Plan, rng: &mut Rng) -> Psn {
     let any = rng.next() as u32;
     let near = 0x100_0000 - 1 - any % 200;
@@ -406,7 +447,7 @@ pub(crate) fn first_psn(plan: &Plan, rng: &mut Rng) -> Psn {
     }
 }
 
-/// Whether packets arrive in the order in which they were sent, each once at most.
+/// Returns true if packets arrive in the order in which they were sent, each once at most.
 fn keeps_order(plan: &LinkPlan) -> bool {
     let never = |range: Range| match range {
         Range::Fixed(chance) => chance == 0.0,

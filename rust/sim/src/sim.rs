@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A run: nodes, queue pairs, links and what happens to them, one event after the other.
+//! A run: nodes, queue pairs, links and their events, one after the other.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
+use std::ops::Range;
 
 use roce::event::AsyncEvent;
 use roce::host::{Fault, Handled, Source, Transmit};
-use roce::num::{Bundle, Pkey};
+use roce::num::{Bundle, Pkey, Qpn};
 use roce::opcode::Transport;
 use roce::qp::{self, Half, State};
 use roce::recv::RecvState;
@@ -15,26 +16,34 @@ use roce::send::{Blocked, SendState};
 use roce::time::Instant;
 use roce::wire::{Body, Packet, Response, Syndrome};
 
-use crate::adversary::Adversary;
+use crate::adversary::{self, Adversary};
 use crate::endpoint::{Halves, Node, Qp, Side};
+use crate::flow::Measured;
 use crate::host::Host;
-use crate::link::Link;
+use crate::link::{Arriving, Link};
 use crate::memory::{Memory, Payload};
 use crate::oracle::{End, Oracle, Track};
-use crate::packet::{self, Address, Incoming};
+use crate::packet::{self, Address, Ecn, Incoming};
 use crate::plan::Plan;
+use crate::port::{Passage, Port};
 use crate::rng::Rng;
 use crate::sabotage::Sabotage;
 
 /// Events of a run that are more than any needs.
 const MAX_EVENTS: u64 = 4_000_000;
-/// A packet that waits longer before it is handled was as good as lost.
+/// A packet that waits longer before it is handled counts as lost.
 const LATE_NS: u64 = 1_000_000;
 /// A pause so long may cost retries.
 const LONG_PAUSE_NS: u64 = 1_000_000;
 
 /// Something that happens.
 pub(crate) enum Event {
+    /// A packet arrives at the port towards a node.
+    Pass {
+        node: usize,
+        from: usize,
+        bytes: Vec<u8>,
+    },
     /// A packet of a queue pair arrives at a node.
     Arrive {
         node: usize,
@@ -47,6 +56,10 @@ pub(crate) enum Event {
     Timer(usize),
     /// Work is posted.
     Post(usize),
+    /// The work of a flow is posted.
+    Flow(usize),
+    /// Flows are measured.
+    Sample,
     /// A receive is posted at a place.
     Receive(usize, usize),
     /// Memory came.
@@ -90,10 +103,19 @@ impl PartialOrd for Scheduled {
 }
 
 impl Ord for Scheduled {
-    /// The earliest is the greatest, as a heap has it.
+    /// Compares by time: the earliest is the greatest, as a heap needs it.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.serial).cmp(&(self.at, self.serial))
     }
+}
+
+/// The turn in which a packet is handed to a queue pair.
+#[derive(Clone, Copy)]
+enum Turn {
+    /// As it came.
+    Came,
+    /// Again, as it was kept.
+    Kept,
 }
 
 /// A run.
@@ -104,8 +126,15 @@ pub struct Sim {
     pub(crate) now: u64,
     pub(crate) nodes: Vec<Node>,
     pub(crate) qps: Vec<Qp>,
+    /// The queue pairs that post the messages of flows.
+    pub(crate) flows: Vec<usize>,
+    /// When these are measured.
+    pub(crate) measured_in: Range<u64>,
+    pub(crate) measured: Option<Measured>,
     /// From each node to each: `from * nodes + to`.
     pub(crate) links: Vec<Link>,
+    /// The port towards each node, where there is one.
+    pub(crate) ports: Vec<Option<Port>>,
     pub(crate) oracle: Oracle,
     /// Nodes that are not the adversary's.
     pub(crate) honest_nodes: usize,
@@ -129,14 +158,14 @@ pub struct Sim {
     pub(crate) sent: u64,
     /// Packets that must be sent.
     pub(crate) needed: u64,
-    /// What happened lately, if anybody wants to know.
+    /// The latest events, if a trace is wanted.
     pub trace: Option<VecDeque<String>>,
 }
 
-/// What came of a run, or of several.
+/// The outcome of one or several runs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
-    /// What was wrong first.
+    /// The first fault that was found.
     pub failure: Option<String>,
     /// When it ended, in nanoseconds.
     pub at_ns: u64,
@@ -144,12 +173,14 @@ pub struct Outcome {
     pub done_ns: u64,
     /// Packets that were sent.
     pub sent: u64,
-    /// How often things happened.
+    /// The counts of events.
     pub events: std::collections::BTreeMap<&'static str, u64>,
+    /// The measurements of flows.
+    pub measured: Option<Measured>,
 }
 
 impl Sim {
-    /// A run that has nothing yet.
+    /// Creates a run that has nothing yet.
     pub(crate) fn empty(plan: Plan, rng: Rng, sabotage: Sabotage, in_order: bool) -> Self {
         Self {
             plan,
@@ -158,7 +189,11 @@ impl Sim {
             now: 0,
             nodes: Vec::new(),
             qps: Vec::new(),
+            flows: Vec::new(),
+            measured_in: 0..0,
+            measured: None,
             links: Vec::new(),
+            ports: Vec::new(),
             oracle: Oracle::new(in_order),
             honest_nodes: 0,
             attacked: 0,
@@ -199,6 +234,7 @@ impl Sim {
             done_ns: self.done_at,
             sent: self.sent,
             events: self.oracle.events.clone(),
+            measured: self.take_measured(),
         }
     }
 
@@ -211,7 +247,7 @@ impl Sim {
         });
     }
 
-    /// Schedules what disturbs or goes on by itself, so that nothing ends before it.
+    /// Schedules an event that disturbs or runs by itself, so that the run does not end before it.
     pub(crate) fn plan_for(&mut self, at: u64, event: Event) {
         self.quiet_after = self.quiet_after.max(at);
         self.schedule(at, event);
@@ -227,13 +263,18 @@ impl Sim {
         }
     }
 
-    /// The node that an event is about, if it waits while that is paused.
+    /// Returns the node of an event that waits while the node is paused.
     fn pausable(&self, event: &Event) -> Option<usize> {
         match event {
-            Event::Arrive { .. } | Event::Pause(..) | Event::Attack => None,
+            Event::Pass { .. }
+            | Event::Arrive { .. }
+            | Event::Sample
+            | Event::Pause(..)
+            | Event::Attack => None,
             Event::Work(node) => Some(*node),
             Event::Timer(qp)
             | Event::Post(qp)
+            | Event::Flow(qp)
             | Event::Receive(qp, _)
             | Event::PageIn(qp, _)
             | Event::Poll(qp)
@@ -253,10 +294,13 @@ impl Sim {
             }
         }
         match event {
+            Event::Pass { node, from, bytes } => self.pass(node, from, bytes),
             Event::Arrive { node, from, bytes } => self.arrive(node, from, bytes),
             Event::Work(node) => self.work(node),
             Event::Timer(qp) => self.timer(qp),
             Event::Post(qp) => self.post(qp),
+            Event::Flow(qp) => self.post_flow(qp),
+            Event::Sample => self.sample(),
             Event::Receive(qp, at) => {
                 if self.qps[qp].shared || self.is_alive(qp) {
                     self.post_receive(qp, at);
@@ -309,8 +353,12 @@ impl Sim {
         };
         let before = host.queues.outstanding();
         let result = call(&mut qp.halves, &mut host);
-        if qp.queues.outstanding() < before {
+        let completed = before - qp.queues.outstanding();
+        if completed > 0 {
             self.done_at = self.now;
+            if let Some(flow) = &mut qp.flow {
+                flow.completed(completed, self.now, &self.measured_in);
+            }
         }
         result
     }
@@ -333,14 +381,14 @@ impl Sim {
         }
     }
 
-    /// A packet of `from` was harmed; of the adversary's, who has no queue pair, nobody cares.
+    /// Notes that a packet of `from` was harmed. The adversary's packets do not count.
     fn harmed(&mut self, from: usize) {
         if from < self.qps.len() {
             self.oracle.harmed(from);
         }
     }
 
-    /// A node handles a batch, and then sends what came of it.
+    /// Handles a batch of packets on a node, and then sends the results.
     fn work(&mut self, node: usize) {
         let mut touched = Vec::new();
         for _ in 0..self.nodes[node].batch {
@@ -369,14 +417,19 @@ impl Sim {
         }
     }
 
+    /// Returns the queue pair of a node with this number.
+    fn find_qp(&self, node: usize, qpn: Qpn) -> Option<&Qp> {
+        self.qps.iter().find(|qp| qp.node == node && qp.qpn == qpn)
+    }
+
     /// Takes a packet off the network; returns the queue pair that took it.
     fn receive(&mut self, node: usize, bytes: Vec<u8>) -> Option<usize> {
-        let incoming = packet::parse(&bytes, self.nodes[node].address)?;
-        let dest = incoming.packet.bth.dest_qp;
-        let qp = self
-            .qps
-            .iter()
-            .find(|qp| qp.node == node && qp.qpn == dest)?;
+        let address = self.nodes[node].address;
+        if let Some((source, dest)) = packet::parse_notification(&bytes, address) {
+            return self.receive_notification(node, source, dest);
+        }
+        let incoming = packet::parse(&bytes, address)?;
+        let qp = self.find_qp(node, incoming.packet.bth.dest_qp)?;
         let id = qp.id;
         let is_peer = qp.remote.is_none_or(|remote| remote == incoming.source)
             || self.sabotage == Sabotage::AnySource;
@@ -392,20 +445,111 @@ impl Sim {
         if is_rnr(&incoming.packet) && !self.oracle.tracks[id].attacked {
             self.oracle.told_to_wait(id);
         }
+        if packet::ecn(&bytes) == Ecn::Ce && self.qps[id].transport == Transport::Rc {
+            self.marked(id, side, incoming.packet.is_read_data());
+        }
         let waiting = &mut self.qps[id].waiting[side as usize].packets;
         if !waiting.is_empty() {
             waiting.push_back(bytes);
             return None;
         }
-        if self.handle(id, side, &incoming) == Handled::PutOff {
-            self.qps[id].waiting[side as usize].packets.push_back(bytes);
-            self.wait_for_memory(id, side);
-        }
+        let handled = self.handle(id, side, &incoming, Turn::Came);
+        self.settle(id, side, handled, bytes);
         self.follow(id);
         Some(id)
     }
 
-    fn handle(&mut self, qp: usize, side: Side, incoming: &Incoming<'_>) -> Handled {
+    /// Notes that a packet for a queue pair was marked on its way. The peer is told. If it has
+    /// READ data, the own requester reacts, too.
+    fn marked(&mut self, qp: usize, side: Side, is_read_data: bool) {
+        self.oracle.marked(qp);
+        let now = Instant::from_ns(self.now);
+        if side == Side::Send && is_read_data {
+            self.congested(qp);
+        }
+        let peer = self.qps[qp].peer.map(|peer| self.qps[peer].qpn);
+        let dest = peer.unwrap_or(Qpn::new(adversary::QPN));
+        if self.qps[qp].notifier.marked(now) || self.sabotage == Sabotage::EveryMark {
+            let (source, to) = self.ends(qp);
+            self.oracle.notified(qp, self.now);
+            self.note(|| format!("qp {qp} tells its peer of congestion"));
+            // Its loss has no other effect.
+            let bytes = packet::notification(source, to, dest);
+            self.transmit_from(self.qps[qp].node, usize::MAX, bytes, to);
+        }
+    }
+
+    /// Tells a queue pair of congestion. Returns the queue pair if it listens.
+    fn receive_notification(&mut self, node: usize, source: Address, dest: Qpn) -> Option<usize> {
+        let qp = self.find_qp(node, dest)?;
+        let id = qp.id;
+        let is_taken = qp.exists
+            && qp.transport == Transport::Rc
+            && qp.state != State::Err
+            && qp.remote == Some(source);
+        self.note(|| format!("qp {id} is told of congestion, and listens: {is_taken}"));
+        if !is_taken {
+            self.oracle.ignored_notification();
+            return None;
+        }
+        self.congested(id);
+        Some(id)
+    }
+
+    /// Tells a requester that the path to its peer is congested.
+    fn congested(&mut self, qp: usize) {
+        self.oracle.congested();
+        if let Halves::Connected { requester, .. } = &mut self.qps[qp].halves {
+            requester.congested(Instant::from_ns(self.now));
+        }
+    }
+
+    /// Handles the outcome of a packet, and then early packets that it may have unblocked.
+    fn settle(&mut self, qp: usize, side: Side, handled: Handled, bytes: Vec<u8>) {
+        match handled {
+            Handled::Done => self.handle_early(qp, side),
+            Handled::PutOff => {
+                self.qps[qp].waiting[side as usize]
+                    .packets
+                    .push_front(bytes);
+                self.wait_for_memory(qp, side);
+            }
+            Handled::Early if self.qps[qp].has_no_room(side) => {
+                if let (Halves::Connected { requester, .. }, Side::Send) =
+                    (&mut self.qps[qp].halves, side)
+                {
+                    requester.not_kept();
+                }
+            }
+            Handled::Early => {
+                let address = self.nodes[self.qps[qp].node].address;
+                if let Some(incoming) = packet::parse(&bytes, address) {
+                    let psn = incoming.packet.bth.psn;
+                    self.qps[qp].keep_early(side, psn, bytes);
+                }
+            }
+        }
+    }
+
+    /// Handles early packets whose turn may have come.
+    fn handle_early(&mut self, qp: usize, side: Side) {
+        let address = self.nodes[self.qps[qp].node].address;
+        while let Some((psn, bytes)) = self.qps[qp].early[side as usize].pop_front() {
+            let Some(incoming) = packet::parse(&bytes, address) else {
+                continue;
+            };
+            match self.handle(qp, side, &incoming, Turn::Kept) {
+                Handled::Done => {}
+                Handled::Early => {
+                    self.qps[qp].early[side as usize].push_front((psn, bytes));
+                    return;
+                }
+                Handled::PutOff => return self.settle(qp, side, Handled::PutOff, bytes),
+            }
+        }
+    }
+
+    fn handle(&mut self, qp: usize, side: Side, incoming: &Incoming<'_>, turn: Turn) -> Handled {
         let (mut packet, now) = (incoming.packet, Instant::from_ns(self.now));
         if self.qps[qp].bundle != Bundle::ONE {
             // Nothing in a packet tells; both ends have one MTU.
@@ -417,40 +561,42 @@ impl Sim {
             incoming.payload,
             incoming.source,
             |halves, host| match (halves, side) {
-                (Halves::Connected { requester, .. }, Side::Send) => {
-                    requester.handle_response(now, &packet, host)
-                }
-                (Halves::Connected { responder, .. }, Side::Recv) => {
-                    responder.handle_request(&packet, host)
-                }
+                (Halves::Connected { requester, .. }, Side::Send) => match turn {
+                    Turn::Came => requester.handle_response(now, &packet, host),
+                    Turn::Kept => requester.handle_kept(now, &packet, host),
+                },
+                (Halves::Connected { responder, .. }, Side::Recv) => match turn {
+                    Turn::Came => responder.handle_request(&packet, host),
+                    Turn::Kept => responder.handle_kept(&packet, host),
+                },
                 (Halves::Datagram { receiver, .. }, _) => receiver.handle_datagram(&packet, host),
             },
         )
     }
 
     fn wait_for_memory(&mut self, qp: usize, side: Side) {
+        self.qps[qp].waiting[side as usize].is_due = true;
         let node = self.qps[qp].node;
         let takes = self.rng.below(self.nodes[node].page_in_ns + 1);
         self.waited_ns += takes;
         self.schedule(self.now + takes, Event::PageIn(qp, side));
     }
 
-    /// Memory came: what waited for it goes on.
+    /// Brings memory in, and continues the work that waited for it.
     fn page_in(&mut self, qp: usize, side: Side) {
         if !self.is_alive(qp) {
             return;
         }
         self.qps[qp].waiting[side as usize].stops_sending = false;
+        self.qps[qp].waiting[side as usize].is_due = false;
         let address = self.nodes[self.qps[qp].node].address;
         while let Some(bytes) = self.qps[qp].waiting[side as usize].packets.pop_front() {
             let Some(incoming) = packet::parse(&bytes, address) else {
                 continue;
             };
-            if self.handle(qp, side, &incoming) == Handled::PutOff {
-                self.qps[qp].waiting[side as usize]
-                    .packets
-                    .push_front(bytes);
-                self.wait_for_memory(qp, side);
+            let handled = self.handle(qp, side, &incoming, Turn::Came);
+            self.settle(qp, side, handled, bytes);
+            if self.qps[qp].waiting[side as usize].is_due {
                 break;
             }
             self.follow(qp);
@@ -461,7 +607,7 @@ impl Sim {
         self.pump(qp);
     }
 
-    /// Sends whatever a queue pair has to send, and looks at what it is doing then.
+    /// Sends all packets of a queue pair, and handles its new state.
     pub(crate) fn pump(&mut self, qp: usize) {
         if !self.qps[qp].exists {
             return;
@@ -607,7 +753,7 @@ impl Sim {
         true
     }
 
-    /// Who a queue pair is and who it sends to.
+    /// Returns the addresses of a queue pair and of its peer.
     fn ends(&self, qp: usize) -> (Address, Address) {
         let here = self.nodes[self.qps[qp].node].address;
         let there = self.qps[qp].remote.unwrap_or(here);
@@ -615,8 +761,11 @@ impl Sim {
     }
 
     /// Puts a packet on the network.
-    pub(crate) fn transmit(&mut self, from: usize, bytes: Vec<u8>, to: Address) {
+    pub(crate) fn transmit(&mut self, from: usize, mut bytes: Vec<u8>, to: Address) {
         let node = self.qps[from].node;
+        if self.qps[from].is_ect() {
+            packet::set_ecn(&mut bytes, Ecn::Ect0);
+        }
         if let (Some(_), Some(sent)) = (&self.trace, packet::parse(&bytes, to)) {
             let what = describe(&sent.packet);
             self.note(|| format!("qp {from} sends {what}"));
@@ -637,20 +786,34 @@ impl Sim {
             self.note(|| "  which the network harms".into());
             self.harmed(from);
         }
-        for arriving in fate.arriving {
-            let bytes = arriving.bytes;
-            let event = Event::Arrive {
-                node: to,
-                from,
-                bytes,
+        let meets_others = to != node && self.ports[to].is_some();
+        for Arriving { at, bytes } in fate.arriving {
+            let node = to;
+            let event = match meets_others {
+                true => Event::Pass { node, from, bytes },
+                false => Event::Arrive { node, from, bytes },
             };
-            self.schedule(arriving.at, event);
+            self.schedule(at, event);
+        }
+    }
+
+    /// Passes a packet through the port towards a node.
+    fn pass(&mut self, node: usize, from: usize, mut bytes: Vec<u8>) {
+        let Some(port) = &mut self.ports[node] else {
+            return;
+        };
+        match port.pass(self.now, &mut bytes) {
+            Passage::Leaves(at) => self.schedule(at, Event::Arrive { node, from, bytes }),
+            Passage::Dropped => {
+                self.note(|| format!("the port of node {node} drops a packet of qp {from}"));
+                self.harmed(from);
+            }
         }
     }
 
     // ---- queue pairs -------------------------------------------------------
 
-    /// Does for a queue pair what its driver does after each call.
+    /// Does the driver's part for a queue pair after each call.
     fn follow(&mut self, qp: usize) {
         for event in std::mem::take(&mut self.qps[qp].queues.raised) {
             if event == AsyncEvent::SendQueueDrained {
@@ -661,6 +824,7 @@ impl Sim {
             }
         }
         self.replace_receives();
+        self.follow_flow(qp);
         let held = &self.qps[qp].queues;
         if held.grants.count() > self.qps[qp].replays + 1 || held.receives_in_use() > 1 {
             let what = format!("qp {qp} holds more than it may");
@@ -692,13 +856,14 @@ impl Sim {
         self.oracle.audit(qp, stopped);
     }
 
-    /// ERR: what is owed goes out first.
+    /// Moves a queue pair to ERR, after its owed replies were sent.
     fn enter_error(&mut self, qp: usize) {
         self.send_replies(qp);
         self.qps[qp].state = State::Err;
         self.qps[qp].drained = false;
         self.oracle.ended(qp, End::Error);
         self.qps[qp].waiting = Default::default();
+        self.qps[qp].early = Default::default();
         self.with(qp, &[], [0; 4], Halves::enter_error);
         self.follow(qp);
         if self.will_revive(qp) {
@@ -719,6 +884,7 @@ impl Sim {
         there.exists = false;
         there.state = State::Reset;
         there.waiting = Default::default();
+        there.early = Default::default();
         there.queues.sends.clear();
         there.queues.datagrams.clear();
         there.queues.receives.clear();
@@ -775,7 +941,7 @@ impl Sim {
         }
     }
 
-    /// Work was posted: it is sent or flushed, and more will be posted.
+    /// Sends or flushes posted work, and schedules more.
     pub(crate) fn work_posted(&mut self, qp: usize) {
         if !self.qps[qp].exists {
             return;
@@ -791,7 +957,7 @@ impl Sim {
         }
     }
 
-    /// Has receives that completed replaced, in a while.
+    /// Schedules the replacement of completed receives.
     fn replace_receives(&mut self) {
         for (qp, at) in std::mem::take(&mut self.oracle.freed) {
             let late = self.plan.work.receive_delay_us.us(&mut self.rng);
@@ -845,12 +1011,12 @@ impl Sim {
         self.check_bounds();
     }
 
-    /// Nothing took longer, and no more was sent, than what happened explains.
+    /// Checks that the run took no longer, and sent no more, than its events explain.
     fn check_bounds(&mut self) {
         let tracks = &self.oracle.tracks;
         let times = |what: &str| self.oracle.events.get(what).copied().unwrap_or(0);
         let (harmed, rnr) = (times("harmed"), times("RNR NAKs"));
-        // Who gives up has tried eight times.
+        // A requester that gives up has tried eight times.
         let ended = |track: &&Track| track.end != End::Alive && !track.attacked;
         let ended = tracks.iter().filter(ended);
         let excuses = harmed + rnr + 8 * ended.count() as u64;
@@ -869,7 +1035,9 @@ impl Sim {
         });
         let patience: u64 = patience.sum();
         let rnr_ns = self.qps.iter().map(|qp| qp.rnr_ns).max().unwrap_or(0);
-        let on_the_way = self.links.iter().map(Link::most_ns).max().unwrap_or(0);
+        let ports = self.ports.iter().flatten();
+        let on_the_way = self.links.iter().map(Link::most_ns).max().unwrap_or(0)
+            + ports.map(Port::longest_ns).max().unwrap_or(0);
         let most = self.quiet_after
             + patience
             + self.waited_ns
@@ -883,7 +1051,7 @@ impl Sim {
     }
 }
 
-/// Makes a packet of what is to be sent.
+/// Makes a packet of a transmission.
 fn make<P>(
     transmit: &Transmit<'_, P>,
     (source, dest): (Address, Address),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Work: random requests, and what the oracle is told of them.
+//! Work: random requests, and their expected results for the oracle.
 
 use roce::completion::{CompletionOp, Status};
 use roce::limits::GRH_BYTES;
@@ -14,14 +14,14 @@ use roce::wr::{
 use crate::endpoint::Qp;
 use crate::memory::{Memory, Payload, Region, Rights};
 use crate::oracle::{Answer, Arrival, Effect, Key, KeyChange, Oracle, Work};
-use crate::plan::WorkPlan;
+use crate::plan::{FlowOp, WorkPlan};
 use crate::sabotage::Sabotage;
 use crate::sim::Sim;
 
 /// The Q_Key of all queue pairs for datagrams.
 pub const QKEY: Qkey = Qkey(0x1122_3344);
 
-/// Words at the end of what a peer may write, for atomics.
+/// Words at the end of the writable memory, for atomics.
 pub const WORDS: usize = 8;
 
 /// Shared counters of a node.
@@ -30,14 +30,14 @@ pub const COUNTERS: usize = 4;
 /// The address of the counters for peers.
 pub const COUNTERS_IOVA: u64 = 0x4000_0000;
 
-/// Who a datagram is for.
+/// The receiver of a datagram.
 pub struct Target {
     id: usize,
     node: usize,
     qpn: Qpn,
 }
 
-/// What to post: the operation and its local memory.
+/// A request to post: the operation and its local memory.
 struct Draft {
     op: SendOp,
     completes: CompletionOp,
@@ -50,7 +50,7 @@ struct Draft {
     fails: Option<Status>,
     key: KeyChange,
     fence: bool,
-    /// It is refused before it is carried out.
+    /// It is refused before it is executed.
     bad: bool,
 }
 
@@ -78,19 +78,19 @@ impl Draft {
     }
 }
 
-/// Who drafts, with all that it looks at.
+/// A drafter of requests, with its sources.
 struct Drafter<'a> {
     qp: &'a mut Qp,
     memory: &'a mut Memory,
     oracle: &'a mut Oracle,
     plan: &'a WorkPlan,
     next_key: &'a mut u32,
-    /// Of the peer: its keys, and the node that it is on.
+    /// The keys and the node of the peer.
     peer: Option<Peer>,
     targets: &'a [Target],
 }
 
-/// What is known of the peer.
+/// The known attributes of the peer.
 #[derive(Clone, Copy)]
 struct Peer {
     id: usize,
@@ -117,7 +117,7 @@ impl Sim {
         self.work_posted(id);
     }
 
-    fn post_one(&mut self, id: usize) {
+    pub(crate) fn post_one(&mut self, id: usize) {
         let peer = self.qps[id].peer.map(|peer| {
             let qp = &self.qps[peer];
             Peer {
@@ -216,8 +216,14 @@ impl Sim {
 }
 
 impl Drafter<'_> {
-    /// Random work for the queue pair.
+    /// Drafts random work for the queue pair.
     fn draft(&mut self) -> Draft {
+        if let (Some(flow), Some(peer)) = (&self.qp.flow, self.peer) {
+            return match flow.op {
+                FlowOp::Write => self.write(peer, false),
+                FlowOp::Read => self.read(peer),
+            };
+        }
         let app = &mut self.qp.app;
         app.left -= 1;
         if app.fault_at == Some(app.left) && !self.oracle.tracks[self.qp.id].attacked {
@@ -251,7 +257,7 @@ impl Drafter<'_> {
         });
         match (kind, self.peer) {
             _ if self.oracle.tracks[self.qp.id].attacked => self.anything(),
-            (Some(1), Some(peer)) => self.write(peer),
+            (Some(1), Some(peer)) => self.write(peer, true),
             (Some(2), Some(peer)) => self.window(peer),
             (Some(3), Some(peer)) => self.read(peer),
             (Some(4), Some(peer)) => self.atomic(peer),
@@ -263,13 +269,14 @@ impl Drafter<'_> {
         }
     }
 
-    /// Posts it and tells the oracle; returns how many packets it needs, with what is answered.
+    /// Posts it and tells the oracle. Returns how many packets it needs, responses included.
     fn post(&mut self, draft: Draft) -> u64 {
         let qp = &mut *self.qp;
         let rng = &mut qp.app.rng;
         let free = self.oracle.tracks[qp.id].free_slots.len();
-        let signaled = self.plan.signaled.happens(rng) || free <= 2;
-        let fence = self.plan.fence.happens(rng) || draft.fence;
+        let is_flow = qp.flow.is_some();
+        let signaled = is_flow || self.plan.signaled.happens(rng) || free <= 2;
+        let fence = !is_flow && self.plan.fence.happens(rng) || draft.fence;
         let flags = SendFlags {
             fence: fence && qp.queues.sabotage != Sabotage::NoFences,
             signaled,
@@ -336,9 +343,9 @@ impl Drafter<'_> {
         u64::from(qp.mtu.packets(length)) + 1
     }
 
-    /// A length: near a multiple of the MTU as often as not.
+    /// Draws a length, half of the time near a multiple of the MTU.
     fn length(&mut self, most: usize) -> usize {
-        if self.plan.longest {
+        if self.plan.longest || self.qp.flow.is_some() {
             return most;
         }
         let mtu = self.qp.mtu.bytes() as usize;
@@ -352,7 +359,7 @@ impl Drafter<'_> {
         len.min(most)
     }
 
-    /// Some of the memory that is sent from.
+    /// Draws a part of the memory to send from.
     fn source(&mut self, len: usize) -> usize {
         let app = &mut self.qp.app;
         app.source + app.rng.index(app.source_len - len + 1)
@@ -368,14 +375,14 @@ impl Drafter<'_> {
         rng.percent(40).then_some(imm)
     }
 
-    /// Takes a place for what is answered. There is one: it was looked for.
+    /// Takes a place for a response. The caller checked that there is one.
     fn slot(&mut self) -> usize {
         let slots = &mut self.oracle.tracks[self.qp.id].free_slots;
         slots.pop().expect("a free slot")
     }
 
     /// Takes a key that opens a part of the peer's memory: its own or a window. Returns the key,
-    /// where what it opens starts and how long that is, and the address of its first byte.
+    /// the start and length of the part, and the address of its first byte.
     fn key_of(&mut self, peer: Peer) -> (u32, usize, usize, u64, KeyChange) {
         let keys = &self.oracle.tracks[peer.id].keys;
         let open: Vec<u32> = keys
@@ -392,7 +399,7 @@ impl Drafter<'_> {
         (number, key.at, key.len, key.iova, KeyChange::Used(number))
     }
 
-    /// Anything, as the adversary is at the other end.
+    /// Drafts any request, for the adversary as peer.
     fn anything(&mut self) -> Draft {
         let len = self.length(self.qp.app.max_bytes);
         let at = self.source(len);
@@ -420,7 +427,7 @@ impl Drafter<'_> {
         }
     }
 
-    /// A SEND; `len` bytes, if that is given.
+    /// Drafts a SEND; `len` bytes, if that is given.
     fn send(&mut self, len: Option<usize>) -> Draft {
         let (most, dest) = match self.peer {
             Some(peer) => (self.qp.app.max_bytes, peer.id),
@@ -448,13 +455,17 @@ impl Drafter<'_> {
         draft
     }
 
-    fn write(&mut self, peer: Peer) -> Draft {
+    /// Drafts a WRITE, which may have immediate data.
+    fn write(&mut self, peer: Peer, may_have_imm: bool) -> Draft {
         let (key, start, room, iova, change) = self.key_of(peer);
         let most = room.min(self.qp.app.max_bytes);
         let len = self.length(most);
         let offset = self.qp.app.rng.index(room - len + 1);
         let at = self.source(len);
-        let imm = self.imm();
+        let imm = match may_have_imm {
+            true => self.imm(),
+            false => None,
+        };
         let data = self.bytes(at, len);
         let remote = Remote {
             iova: Iova(iova + offset as u64),
@@ -504,7 +515,7 @@ impl Drafter<'_> {
         draft
     }
 
-    /// One of the words for atomics: where it is in what the peer opened.
+    /// Picks one of the words for atomics. Returns its place in the peer's open memory.
     fn word(&mut self, peer: Peer) -> (usize, Remote) {
         let word = peer.target_len - 8 * (1 + self.qp.app.rng.index(WORDS));
         let remote = Remote {
@@ -596,7 +607,7 @@ impl Drafter<'_> {
         draft
     }
 
-    /// A fenced SEND of what the last READ brings, if there is such; else a READ.
+    /// Drafts a fenced SEND of the data of the last READ, if there is such; else a READ.
     fn forward(&mut self) -> Draft {
         let last = self.oracle.last_read(self.qp.id);
         let (Some((at, data)), Some(peer)) = (last, self.peer) else {
@@ -620,7 +631,7 @@ impl Drafter<'_> {
         draft
     }
 
-    /// Opens a part of what the peer may write by another key, or closes such.
+    /// Opens a part of the peer's writable memory by another key, or closes such a key.
     fn window(&mut self, peer: Peer) -> Draft {
         let reliable = self.qp.transport == Transport::Rc;
         let theirs = self.oracle.tracks[peer.id].keys.iter();
@@ -660,7 +671,7 @@ impl Drafter<'_> {
         let rkey = Rkey(number);
         draft.op = SendOp::SendInvalidate { rkey };
         draft.key = KeyChange::Closed(number);
-        draft.fence = true; // What READs by the key is to be over.
+        draft.fence = true; // READs by the key must be over.
         if let Some(arrival) = &mut draft.arrival {
             (arrival.imm, arrival.invalidates) = (None, Some(rkey));
         }
@@ -718,9 +729,9 @@ impl Drafter<'_> {
         draft
     }
 
-    // ---- what must fail ----------------------------------------------------
+    // ---- requests that must fail -----------------------------------------------
 
-    /// Something that must fail; `None` if what was drawn cannot be had.
+    /// Drafts a request that must fail. Returns `None` if it is not available for the drawn kind.
     fn draft_fault(&mut self) -> Option<Draft> {
         match (self.qp.transport, self.peer) {
             (Transport::Rc, Some(peer)) => self.fault_of_reliable(peer),
@@ -728,7 +739,7 @@ impl Drafter<'_> {
         }
     }
 
-    /// A fault of our own side, on any transport.
+    /// Drafts a request with a local fault, on any transport.
     fn local_fault(&mut self) -> Draft {
         let kind = self.qp.app.rng.below(5);
         if kind == 4 && self.qp.transport == Transport::Ud {
@@ -740,7 +751,7 @@ impl Drafter<'_> {
         }
         if let (4, Some(peer), Transport::Uc) = (kind, self.peer, self.qp.transport) {
             let mut draft = self.read(peer).fails(Status::LocalQpOperation);
-            // Nothing comes of it.
+            // It has no result.
             if let Answer::Bytes { at, .. } = std::mem::replace(&mut draft.answer, Answer::None) {
                 self.oracle.tracks[self.qp.id].free_slots.push(at);
             }
@@ -761,7 +772,7 @@ impl Drafter<'_> {
         if kind == 2 {
             draft = draft.fails(Status::LocalQpOperation);
         }
-        // Nobody gets it.
+        // No receiver gets it.
         let dest = draft.arrival.take().map(|arrival| arrival.dest);
         if self.qp.transport == Transport::Ud && dest.is_some() {
             draft.bad |= !draft.gone;

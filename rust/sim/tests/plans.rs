@@ -12,7 +12,7 @@ fn plan(name: &str) -> Plan {
     Plan::parse(&text).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Runs seeds of a plan, and sees that it gets to what it is about.
+/// Runs seeds of a plan, and checks that its events happen.
 fn some(name: &str, seeds: u64) {
     if let Err(failure) = run_many(&plan(name), 0, seeds, 1) {
         let (seed, what) = (failure.seed, failure.what);
@@ -50,6 +50,7 @@ plans! {
     bad: 60,
     bundles: 100,
     chaos: 100,
+    crowded: 40,
     cut: 100,
     faults: 100,
     good: 100,
@@ -57,7 +58,9 @@ plans! {
     long: 8,
     lossy: 100,
     many: 15,
+    marked: 40,
     narrow: 30,
+    overloaded: 2,
     patient: 100,
     slow: 100,
     unreliable: 100,

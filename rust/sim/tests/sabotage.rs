@@ -17,10 +17,15 @@ const FAULTY: &str = "rc = 4\nwork.messages = 40\nwork.window = 8\ntrouble.fault
 /// The adversary is there.
 const ATTACKED: &str = "rc = 4\nattacked = 1\nspan_us = 5000\n";
 
+/// A port marks each packet that finds another there.
+const MARKED: &str =
+    "rc = 4\nspan_us = 100\nwork.messages = 40\nport.towards = 2\nport.mark_max_kib = 0.01\n
+    storm = 2\n";
+
 const RUNS: u64 = 60;
 const ENOUGH: usize = 3;
 
-/// How many runs of a plan notice; it is enough if some do.
+/// Returns how many runs of a plan fail. Some are enough.
 fn noticed(plan: &str, sabotage: Sabotage) -> usize {
     let plan = Plan::parse(plan).unwrap();
     let runs = (0..RUNS).map(|seed| run(&plan, seed, sabotage));
@@ -30,7 +35,7 @@ fn noticed(plan: &str, sabotage: Sabotage) -> usize {
 
 #[test]
 fn nothing_is_noticed_where_nothing_is_wrong() {
-    for plan in [GOOD, BAD, FAULTY, ATTACKED] {
+    for plan in [GOOD, BAD, FAULTY, ATTACKED, MARKED] {
         assert_eq!(noticed(plan, Sabotage::None), 0);
     }
 }
@@ -41,6 +46,7 @@ fn each_broken_rule_is_noticed() {
         let plan = match sabotage {
             Sabotage::Storm => GOOD,
             Sabotage::AnySource => ATTACKED,
+            Sabotage::EveryMark => MARKED,
             Sabotage::FalseSuccess | Sabotage::WideGrants | Sabotage::ForgottenInvalidation => {
                 FAULTY
             }

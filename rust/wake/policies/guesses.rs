@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What each rule of the policy says where it matters.
+//! The decisions of each rule of the policy in the cases that matter.
 
 use crate::policy::{
     is_backlog_run_over, is_sending, is_turn_over, Arrivals, Budget, Overtaking, Placement, Sent,
@@ -112,7 +112,7 @@ fn stamps_go_on_past_32_bits() {
     assert!(much.is_much_ahead(|| turn + MS / 4));
 }
 
-/// Packets of so many bytes that a run sends.
+/// Returns how many packets of so many bytes a run sends.
 fn run(is_own: bool, bytes: u32, is_cpu_wanted: bool) -> u32 {
     packets_of(Budget::new(is_own), bytes, is_cpu_wanted)
 }

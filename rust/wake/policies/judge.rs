@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether the policy does well on machines of several kinds, and not only on the one that it was made on.
+//! Tests that the policy does well on machines of several kinds, not only on the one that it was
+//! made on.
 //!
-//! What it is compared with are rules that ask nothing: that each doorbell is served at once, or each one
-//! beside the poster. `a_table_of_them` prints all of it, with `--nocapture`. A test that is ignored is one that
-//! the policy does not pass, with the worst ratio of times that it had.
+//! Its competitors are rules without knowledge: each doorbell is served at once, or each one beside
+//! the poster. `a_table_of_them` prints all results, with `--nocapture`. An ignored test is one
+//! that the policy does not pass. Its text has the worst ratio of times.
 
 use std::fmt::Write;
 
@@ -214,7 +215,7 @@ fn rate(costs: Costs, threads: usize, load: Load) -> f64 {
     1e9 / run(costs, load, POLICY).ns
 }
 
-/// Checks that so many threads do 0.6 times as many times what one does, or nearly what the link carries.
+/// Checks that so many threads do 0.6 times as many times the work of one, or nearly fill the link.
 fn scales(costs: Costs, threads: usize) {
     let link = 0.9 * 12.5e9;
     for size in [64, 4 << 10] {
@@ -279,7 +280,7 @@ fn no_packets_overtake_each_other() {
     }
 }
 
-/// Otherwise what is said above would be of no worth.
+/// Otherwise the tests above prove nothing.
 #[test]
 fn each_rule_without_sense_is_found_out() {
     for costs in MACHINES {
@@ -364,7 +365,7 @@ fn a_table_of_them() {
     }
 }
 
-/// For who changes a constant of the policy: what becomes of loads of each kind.
+/// For changes of a constant of the policy: prints the results for loads of each kind.
 #[test]
 fn means_of_them() {
     let machines = [EMULATOR.with_cpus(1)].into_iter().chain(MACHINES);

@@ -2,16 +2,19 @@
 
 //! A machine of several CPUs whose work costs time, and the driver on it.
 //!
-//! The decisions are those of `policy.rs` and `wake.rs`; what is around them is the driver in outline:
-//! doorbells, work items, softirqs, packets put aside, acknowledgements. A reliable connection carries
-//! WRITEs, as a process of its own posts them. Each packet that is received is a step of its own, and so is
-//! what a half sends under its lock; what others see of a step they see at its end. Of two tasks of a CPU
-//! none interrupts the other, so that a step takes as long as it would.
+//! The decisions are those of `policy.rs` and `wake.rs`. Around them is an outline of the driver:
+//! doorbells, work items, softirqs, steered packets, acknowledgements. A reliable connection
+//! carries WRITEs, which a process of its own posts. Each received packet is a step, and so is each
+//! run of a half under its lock. Other CPUs see the effects of a step at its end. Tasks of one CPU
+//! do not interrupt each other, so a step takes its full time at once.
 //!
-//! What is left out: losses and what comes of them, so that packets that were overtaken are only counted;
-//! the adaptive window, which is the widest here; READs, receives, and datagrams; the tick, priorities
-//! among processes, and their moving from one CPU to another; caches, of which only the order matters
-//! that costs have.
+//! The model leaves out:
+//!
+//! * losses and repairs: packets that were overtaken are only counted;
+//! * the adaptive window: here it is always the widest;
+//! * READs, receives, and datagrams;
+//! * the tick, priorities among processes, and their migration between CPUs;
+//! * caches, apart from the order of costs.
 
 mod costs;
 mod driver;
@@ -32,19 +35,19 @@ use crate::policy::Serve;
 
 /// How many completions a poster takes at a time.
 const POLLED: u64 = 16;
-/// Steps after which a workload is taken for one that does not end.
+/// The number of steps after which a workload counts as endless.
 const MOST_STEPS: u64 = 20_000_000;
 
-/// Rules that are in force, or what is in place of them.
+/// The rules in force, and their replacements.
 #[derive(Clone, Copy)]
 pub(crate) struct Rules {
-    /// How each doorbell is served, if not as the policy says.
+    /// The service of each doorbell, instead of the policy's choice.
     pub(crate) serve: Option<Serve>,
-    /// Large packets are handled by another CPU than that which sends.
+    /// Large packets are handled by another CPU than the sending one.
     pub(crate) steers: bool,
-    /// A half goes on sending where it has sent.
+    /// A half continues to send on the CPU that has sent.
     pub(crate) bonds: bool,
-    /// What a poster does is looked at for all of its queue pairs together, and not for each.
+    /// A poster is observed over all of its queue pairs together, and not for each.
     pub(crate) joins_qps: bool,
 }
 
@@ -55,13 +58,13 @@ pub(crate) const POLICY: Rules = Rules {
     joins_qps: true,
 };
 
-/// What came of a workload.
+/// The result of a workload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
     /// Nanoseconds for a message, of all of them.
     pub(crate) ns: f64,
     pub(crate) overtaken: u64,
-    /// Packets that others handled than those who received them.
+    /// Packets that another CPU handled than the receiving one.
     pub(crate) steered: u64,
     /// Interrupts that a CPU has sent to another one.
     pub(crate) interrupts: u64,
@@ -114,7 +117,7 @@ struct Cpu {
     expected: usize,
     busy_until: u64,
     ran: Ran,
-    /// Who is to run on in process context.
+    /// The task to continue in process context.
     thread: Ran,
     sent_much_at: u64,
 }
@@ -139,7 +142,7 @@ struct Machine {
     outcome: Outcome,
 }
 
-/// Has `load` run on such a machine.
+/// Runs `load` on such a machine.
 pub(crate) fn run(costs: Costs, load: Load, rules: Rules) -> Outcome {
     let mut machine = Machine::new(costs, load, rules);
     let mut steps = 0;
@@ -305,7 +308,7 @@ impl Machine {
         self.at(end, Event::Free(cpu));
     }
 
-    /// The next work item of that CPU, if it is not a poster's turn.
+    /// Returns the next work item of that CPU, if it is not a poster's turn.
     fn next_work(&mut self, cpu: usize) -> Option<usize> {
         let state = &mut self.cpus[cpu];
         let takes_turns = self.qps[*state.works.front()?].load.poll == Poll::Events;
@@ -323,7 +326,7 @@ impl Machine {
         }
     }
 
-    /// The CPUs of a CPU's host, from the one after it on.
+    /// Returns the CPUs of a CPU's host, from the one after it on.
     fn others(&self, cpu: usize) -> impl Iterator<Item = usize> {
         let cpus = self.costs.cpus;
         let host = cpu / cpus * cpus;
@@ -346,7 +349,7 @@ impl Machine {
         idle.unwrap_or(near)
     }
 
-    /// Has a softirq of `cpu` do it.
+    /// Queues it for a softirq of `cpu`.
     fn raise(&mut self, cpu: usize, task: Task, cx: &mut Context) {
         self.interrupt(cpu, cx);
         let delivery = if cpu == cx.cpu {
@@ -479,7 +482,7 @@ impl Machine {
         }
     }
 
-    /// Has the poster look for completions, if it does so now.
+    /// Lets the poster poll for completions, if it polls now.
     fn look(&mut self, poster: usize, cx: &mut Context) {
         let can_post = self.ready(poster).is_some();
         let state = &mut self.posters[poster];
@@ -500,7 +503,7 @@ impl Machine {
         }
     }
 
-    /// A queue pair to which the poster may post.
+    /// Returns a queue pair to which the poster may post.
     fn ready(&self, poster: usize) -> Option<usize> {
         let state = &self.posters[poster];
         let has_room = |qp: &usize| {
@@ -543,7 +546,7 @@ impl Machine {
         }
     }
 
-    /// Has the poster of `qp` go on, if it waits.
+    /// Wakes the poster of `qp`, if it waits.
     fn tell(&mut self, qp: usize, cx: Context) {
         let Some(poster) = self.qps[qp].poster else {
             return;
@@ -571,5 +574,5 @@ impl Machine {
     }
 }
 
-/// When all begins. What never happened is long ago by then.
+/// The start time. It is so late that initial times of 0 are long ago.
 const START: u64 = 1_000_000_000;

@@ -4,10 +4,10 @@
 
 use crate::policy::{Depth, Serve};
 
-/// What things take, in nanoseconds.
+/// The durations of operations, in nanoseconds.
 #[derive(Clone, Copy)]
 struct Costs {
-    /// From one doorbell to the next, without what is done in the doorbell.
+    /// From one doorbell to the next, without the work in the doorbell.
     post: u64,
     /// A message that is served at once.
     here: u64,
@@ -44,7 +44,7 @@ struct Bench {
     costs: Costs,
     depth: Depth,
     now: u64,
-    /// When each request is complete, of those that were not waited for.
+    /// The completion times of requests that the poster did not wait for.
     ends: Vec<u64>,
     served_here: u32,
     served_beside: u32,

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! No work of a queue pair is ever left without somebody who does it; and where a rule is broken that
-//! sees to it, that is found.
+//! No work of a queue pair is ever left without a context that does it. The search finds each rule
+//! that is broken.
 
 use wake::explore::explore;
 use wake::world::{Broken, Memory, Scenario};
 
 /// More states than these are too many to look at in a test.
-const MOST: usize = 600_000;
+const MOST: usize = 1_000_000;
 
 const NOTHING: Scenario = Scenario::NOTHING;
 
-/// One request is under way, and one waits behind it, while a request of the peer comes that may be put
-/// aside for another CPU.
+/// One request is outstanding, and one waits behind it, while a request of the peer arrives that
+/// may be steered to another CPU.
 const BUSY: Scenario = Scenario {
     is_busy: true,
     requests: 1,
@@ -60,7 +60,7 @@ const GONE: Scenario = Scenario {
     ..NOTHING
 };
 
-/// Over a card, and where receivers are in this machine.
+/// Checks a scenario over a card, and with receivers in this machine.
 fn nothing_is_left(scenario: Scenario) {
     for is_local in [false, true] {
         let scenario = Scenario {
@@ -75,7 +75,7 @@ fn nothing_is_left(scenario: Scenario) {
     }
 }
 
-/// What comes of it when a rule is broken.
+/// Checks the violation that a broken rule causes.
 fn breaks(broken: Broken, scenario: Scenario, expected: &str) {
     let scenario = Scenario {
         broken: Some(broken),
@@ -167,6 +167,12 @@ fn packets_in_order_while_a_cpu_goes_and_comes() {
     nothing_is_left(ORDERED);
     nothing_is_left(Scenario {
         credit: 1,
+        guesses: 1,
+        ..ORDERED
+    });
+    nothing_is_left(Scenario {
+        credit: 1,
+        returns: false,
         ..ORDERED
     });
 }
@@ -221,6 +227,18 @@ fn nothing_must_be_left_to_a_cpu_that_is_offline() {
         ..ORDERED
     };
     breaks(Broken::LeavesToOffline, ordered, expected);
+}
+
+#[test]
+fn what_is_in_no_queue_must_not_be_overtaken() {
+    let expected = "a frame in no queue is overtaken";
+    breaks(Broken::SendsAtOnce, ORDERED, expected);
+}
+
+#[test]
+fn whoever_waits_for_that_must_look_again() {
+    let expected = "a request to be sent is left";
+    breaks(Broken::ForgetsStranded, ORDERED, expected);
 }
 
 #[test]

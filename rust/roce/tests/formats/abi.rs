@@ -57,7 +57,7 @@ impl Slot {
         self
     }
 
-    /// `dma.length` and `dma.resid`.
+    /// Sets `dma.length` and `dma.resid`.
     fn length(&mut self, length: u32) {
         self.u32(184, length);
         self.u32(188, length);
@@ -177,7 +177,7 @@ fn send_opcodes_are_decoded() {
     }
 }
 
-/// The slot of an atomic.
+/// Returns the slot of an atomic.
 fn atomic_slot(opcode: u32, flags: u32, lengths: &[u32]) -> Slot {
     let mut slot = Slot::new(opcode, flags).with_sges(lengths);
     slot.u64(32, 0x0102_0304_0506_0708);
@@ -207,7 +207,7 @@ fn atomics_are_decoded() {
             assert_eq!(wqe.op, SendOp::Atomic { remote, op });
             assert_eq!((wqe.wr_id, wqe.length), (WR_ID, 8));
         }
-        // What was there before has eight bytes, no more and no less.
+        // The original value has eight bytes, no more and no less.
         for lengths in [&[][..], &[7], &[9], &[8, 8]] {
             let slot = atomic_slot(opcode, 0, lengths);
             let expected = Err(refusal(Status::LocalLength));
@@ -222,7 +222,7 @@ fn atomics_are_decoded() {
 #[test]
 fn local_work_is_decoded() {
     let mut slot = Slot::new(7, 0);
-    slot.length(77); // Whatever it says.
+    slot.length(77); // It has no meaning.
     let wqe = decode_send(&slot.0, &LIMITS).unwrap();
     let rkey = Rkey(u32::from_ne_bytes([1, 2, 3, 4]));
     assert_eq!(wqe.op, SendOp::Local(LocalOp::Invalidate { rkey }));
@@ -368,7 +368,7 @@ fn sges_have_bounds() {
         (vec![MAX_MESSAGE_BYTES, 0], Ok(MAX_MESSAGE_BYTES)),
         (vec![MAX_MESSAGE_BYTES, 1], Err(Status::LocalLength)),
         (vec![u32::MAX], Err(Status::LocalLength)),
-        // A sum that wraps to what the slot says.
+        // A sum that wraps to the length in the slot.
         (vec![u32::MAX, 11], Err(Status::LocalLength)),
         (vec![1 << 31, 1 << 31, 10], Err(Status::LocalLength)),
     ] {
@@ -418,7 +418,7 @@ fn inline_data_are_decoded() {
         for length in [0, 1, 60] {
             let mut slot = Slot::new(opcode, 8);
             slot.length(length);
-            slot.u32(196, 77); // The provider leaves there what it likes.
+            slot.u32(196, 77); // The provider leaves any value there.
             for (at, byte) in slot.0[208..].iter_mut().enumerate() {
                 *byte = at as u8;
             }
@@ -468,7 +468,7 @@ fn short_slots_are_refused() {
     }
 }
 
-/// A receive's slot: offsets of `struct rxe_recv_wqe`.
+/// Returns a receive's slot: offsets of `struct rxe_recv_wqe`.
 fn recv_slot(lengths: &[u32], length: u32) -> Vec<u8> {
     let mut slot = vec![0; 40 + 16 * lengths.len()];
     slot[..8].copy_from_slice(&WR_ID.to_ne_bytes());
@@ -725,7 +725,7 @@ proptest! {
     }
 }
 
-/// A datagram to queue pair 0x77 by the address handle `ah_num`.
+/// Returns a datagram to queue pair 0x77 by the address handle `ah_num`.
 fn datagram_slot(opcode: u32, ah_num: u32) -> Slot {
     let mut slot = Slot::new(opcode, 2);
     slot.u32(24, 0x77);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Small domains, all of them: what is asserted here is so for every value, not for some.
+//! Small domains, completely: each assertion holds for every value.
 
 use roce::abi::Ring;
 use roce::num::{Mtu, Pkey, Psn};
@@ -26,7 +26,7 @@ fn psns_count_modulo_2_to_the_24() {
         );
         assert_eq!(psn.next().prev(), psn);
         assert_eq!(psn.add(CIRCLE), psn);
-        // From each PSN, what is known of 0 holds: the circle has no special place.
+        // Facts about 0 hold for each PSN: the circle has no special place.
         for step in ORIGINS {
             assert_eq!(psn.add(step).get(), (raw + step) % CIRCLE);
             assert_eq!(psn.sub(step).get(), (raw + CIRCLE - step) % CIRCLE);
@@ -35,7 +35,7 @@ fn psns_count_modulo_2_to_the_24() {
     }
 }
 
-/// Of two PSNs nothing counts but how far they are apart, which the test before shows: so all
+/// Only the distance of two PSNs counts, as the test before shows: so all
 /// distances from a few places are all pairs.
 // Rules: PSN-2
 #[test]

@@ -8,7 +8,7 @@ use roce::wire::bth;
 
 use crate::hex::hex;
 
-/// The CRC as the kernel's `crc32_le` computes it: neither seed nor result is inverted.
+/// Returns the CRC as the kernel's `crc32_le` computes it: neither seed nor result is inverted.
 fn crc32_le(seed: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(seed, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
@@ -38,7 +38,7 @@ fn icrc(packet: &[u8]) -> Result<[u8; 4], NotPlainIpv4> {
     Ok(finish(crc))
 }
 
-/// Packets with their ICRC, by others than us.
+/// Returns foreign packets with their ICRC.
 fn golden() -> [Vec<u8>; 4] {
     [
         // A congestion notification that a ConnectX-4 Lx sent.

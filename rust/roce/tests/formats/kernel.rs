@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The kernel as a user: what it posts is what is decoded, and what completes is what it polls.
+//! The kernel as a user: a decoder reads the request that the kernel posted, and the kernel polls
+//! the completion that was written.
 
 use proptest::prelude::*;
 use roce::abi::{
@@ -78,7 +79,7 @@ fn post(op: SendOp, data: PostedData, raw_flags: u8) -> PostedSend {
     }
 }
 
-/// A slot full of what was there before.
+/// Returns a slot with old contents.
 fn used_slot() -> Vec<u8> {
     vec![0xa5; SLOT]
 }

@@ -2,8 +2,8 @@
 
 use roce::opcode::{decode, encode, header_bytes, Position, Transport};
 
-/// What there is of each transport: operation, bytes of extension headers, payload, whether it is
-/// a request, and its position.
+/// One operation of a transport: opcode, bytes of extension headers, payload, whether it is a
+/// request, and its position.
 type Row = (u8, u32, bool, bool, Position);
 
 use Position::{First, Last, Middle, Only};

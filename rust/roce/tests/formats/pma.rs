@@ -17,7 +17,7 @@ const COUNTERS: PortCounters = PortCounters {
     multicast_rcv_packets: 40,
 };
 
-/// A question of the class, by method and attribute, for port 1.
+/// Returns a request of the class, by method and attribute, for port 1.
 fn question(method: u8, attr: u8) -> [u8; MAD_BYTES] {
     let mut mad = [0xa5; MAD_BYTES];
     mad[..8].copy_from_slice(&[1, 4, 1, method, 0, 0, 0, 0]);
@@ -42,7 +42,7 @@ fn what_it_can() {
     let request = question(1, 0x01);
     let reply = answer(&request, || COUNTERS).unwrap();
     assert_eq!(reply[..8], [1, 4, 1, 0x81, 0, 0, 0, 0]);
-    // The transaction and what the class does not use come back.
+    // The transaction, and fields that the class does not use, come back.
     assert_eq!(reply[8..64], request[8..64]);
     assert_eq!(reply[64..72], [1, 1, 3, 0, 0, 0, 0, 18]);
     assert!(reply[72..].iter().all(|byte| *byte == 0));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
+use roce::congestion::Law;
 use roce::event::Event;
 use roce::num::{Bundle, Mtu, Pkey, Psn, Qkey, Qpn};
 use roce::opcode::{Connection, Transport};
@@ -190,9 +191,10 @@ fn attributes_add_up() {
     let none = Attributes::NEW.modified(&attr(), Mask::NONE, Mtu::B4096);
     assert_eq!(none, Ok(Attributes::NEW));
 
-    let send = all.send_config(Connection::Unreliable, Bundle::ONE);
+    let send = all.send_config(Connection::Unreliable, Bundle::ONE, Law::Dcqcn);
     assert_eq!(send.connection, Connection::Unreliable);
     assert_eq!(send.bundle, Bundle::ONE);
+    assert_eq!(send.law, Law::Dcqcn);
     assert_eq!((send.dest_qp, send.mtu), (all.dest_qp, all.path_mtu));
     assert_eq!((send.sq_psn, send.timeout), (all.sq_psn, all.timeout));
     assert_eq!(send.retry_cnt, all.retry_cnt);

@@ -268,7 +268,7 @@ fn malformed_packets_are_refused() {
     let padded = |pad| format!("04 {pad}0 {bth}");
     let ack = |syndrome| format!("11 00 {bth} {syndrome} 000001");
     for (header, len, expected) in [
-        // Too short for what it is.
+        // Too short for its headers.
         (String::new(), 0, Err(ParseError::Truncated)),
         ("04 00 ffff".into(), 16, Err(ParseError::Truncated)),
         (send.clone(), 12, Err(ParseError::Truncated)),

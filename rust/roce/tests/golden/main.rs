@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Packets that others made: scapy, of every opcode with values of no meaning, and `rdma_rxe`, as
-//! captured. Each is parsed, says what scapy says of it, and is emitted again bit for bit; its ICRC is
-//! the one that it bears. `make.py` makes the files.
+//! Foreign packets: scapy's, of every opcode with arbitrary values, and captured ones of
+//! `rdma_rxe`. Each is parsed, has the fields that scapy reads in it, and is emitted again bit for
+//! bit. The computed ICRC is the packet's own. `make.py` makes the files.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use roce::wire::{self, bth, HeaderBytes, Packet, ICRC_BYTES};
 const SCAPY: &str = include_str!("scapy.txt");
 const RXE: &str = include_str!("rxe.txt");
 
-/// A packet from its IP header to its ICRC, and what scapy says of its BTH.
+/// A packet from its IP header to its ICRC, and the BTH fields that scapy reads in it.
 struct Golden {
     bytes: Vec<u8>,
     said: Vec<u32>,
@@ -33,7 +33,7 @@ fn golden(file: &str) -> Vec<Golden> {
     lines.map(packet).collect()
 }
 
-/// The CRC as the kernel's `crc32_le` computes it.
+/// Returns the CRC as the kernel's `crc32_le` computes it.
 fn crc32_le(seed: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(seed, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
@@ -50,18 +50,18 @@ impl Golden {
         }
     }
 
-    /// The payload of UDP.
+    /// Returns the payload of UDP.
     fn transport(&self) -> &[u8] {
         &self.bytes[self.ip_bytes() + UDP_BYTES..]
     }
 
-    /// Bytes of it, as UDP has them.
+    /// Returns its length by the UDP header.
     fn transport_len(&self) -> usize {
         let at = self.ip_bytes() + 4;
         usize::from(u16::from_be_bytes([self.bytes[at], self.bytes[at + 1]])) - UDP_BYTES
     }
 
-    /// Whether the capture has all of it, rather than the headers.
+    /// Returns true if the capture has the whole packet, not only the headers.
     fn is_whole(&self) -> bool {
         self.transport().len() == self.transport_len()
     }
@@ -99,7 +99,7 @@ impl Golden {
     }
 }
 
-/// What a packet says in its BTH, in the order in which the files have it.
+/// Returns the BTH fields of a packet, in the order of the files.
 fn says(packet: &Packet) -> [u32; 10] {
     let bth = &packet.bth;
     [
@@ -116,7 +116,7 @@ fn says(packet: &Packet) -> [u32; 10] {
     ]
 }
 
-/// How many packets there are of each opcode.
+/// Returns the number of packets of each opcode.
 fn check_all(file: &str) -> BTreeMap<u8, usize> {
     let mut kinds = BTreeMap::new();
     for packet in golden(file) {
@@ -141,11 +141,11 @@ fn packets_of_scapy() {
 #[test]
 fn packets_of_rdma_rxe() {
     let kinds = check_all(RXE);
-    // SENDs, WRITEs, READs and what answers them: of long packets, the headers.
+    // SENDs, WRITEs, READs and their responses; of long packets, the headers.
     assert!(kinds.keys().copied().eq(0x00..=0x11), "{kinds:?}");
 }
 
-/// What makes a packet another one is noticed: none of the bytes that the ICRC covers is idle.
+/// Every byte that the ICRC covers changes it.
 #[test]
 fn a_byte_that_differs_makes_another_packet() {
     for packet in golden(RXE).into_iter().filter(Golden::is_whole) {

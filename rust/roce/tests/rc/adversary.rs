@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A peer that sends anything at any time, and an owner who does anything at any time. Nothing
-//! panics, nothing is placed outside of what was granted, and whatever was taken is given back in
-//! its order: the world sees to that. In the end nothing is held.
+//! A peer that sends anything at any time, and an owner that does anything at any time. Nothing
+//! panics, no byte is placed outside of a grant, and all taken requests are given back in order:
+//! the world ensures that. In the end nothing is held.
 
 use roce::completion::Status;
+use roce::congestion::Law;
 use roce::host::{Flush, Source};
 use roce::num::{Bundle, Iova, Mtu, Pkey, Psn, Qpn, Rkey};
 use roce::opcode::{self, Connection, Position, Transport};
@@ -36,7 +37,7 @@ pub struct Victim {
 }
 
 impl Victim {
-    /// What happens to it is as `rng` has it.
+    /// Creates a victim with random memory and events from `rng`.
     pub fn new(mut rng: Rng) -> Self {
         let mut world = World::default();
         world.absence = 100;
@@ -79,6 +80,7 @@ impl Victim {
         self.mtu = mtu;
         let near_wrap = |rng: &mut Rng| Psn::new((0x100_0000 - 20) + rng.below(40) as u32);
         self.requester.start(SendConfig {
+            law: Law::Window,
             connection: Connection::Reliable,
             dest_qp: Qpn::new(2),
             pkey: Pkey::DEFAULT,
@@ -108,14 +110,14 @@ impl Victim {
         });
     }
 
-    /// A length or offset that is likely to matter.
+    /// Returns a length or offset that is likely to matter.
     fn size(&mut self) -> u32 {
         let near = [0, 256, 512, 1024, 4096][self.rng.below(5) as usize];
         (near + self.rng.below(5) as u32).saturating_sub(2)
     }
 
-    /// A packet whose numbers are likely to matter: a header of random bytes, mended here and
-    /// there, that parses.
+    /// Makes a packet whose numbers are likely to matter: a header of random bytes, repaired in
+    /// places, that parses.
     fn packet(&mut self) -> Option<(Packet, Half)> {
         let mut header = [0; wire::MAX_HEADER];
         self.rng.fill(&mut header);
@@ -133,7 +135,7 @@ impl Victim {
             Half::Requester => self.requester.next_psn(),
             Half::Responder => self.responder.expected_psn(),
         };
-        // As often as not it is what an honest peer might send next.
+        // Half of the packets are those that an honest peer might send next.
         let honest = self.rng.chance(500);
         let psn = match half {
             Half::Responder if honest => around?,
@@ -273,7 +275,7 @@ impl Victim {
         queue.push_back(if is_bad { Err(bad) } else { Ok(request) });
     }
 
-    /// Something that an owner does seldom.
+    /// Does something that an owner does seldom.
     fn verb(&mut self) {
         let rng = &mut self.rng;
         let mut host = self.world.host(&[]);
@@ -308,7 +310,7 @@ impl Victim {
         }
     }
 
-    /// ERR, then RESET, then on again.
+    /// Moves the queue pair to ERR, RESET and RTS.
     fn fail(&mut self) {
         let mut host = self.world.host(&[]);
         while self.requester.enter_error(&mut host) == Flush::More {}
@@ -323,7 +325,7 @@ impl Victim {
         self.start();
     }
 
-    /// One thing that a peer or its owner does, or that time brings.
+    /// Does one random action of the peer, of the owner or of time.
     pub fn live(&mut self) {
         match self.rng.below(100) {
             0..=59 => self.handle_packet(),
@@ -344,7 +346,7 @@ impl Victim {
         }
     }
 
-    /// The end of it: nothing is held any more.
+    /// Ends the test: nothing may be held any more.
     pub fn end(&mut self) {
         self.fail();
         self.requester.reset(&mut self.world.host(&[]));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Atomic operations over a network: carried out once each, in their order, whatever is lost.
+//! Atomic operations over a network: each is executed once, in order, despite any loss.
 
 use roce::completion::{CompletionOp, Status};
 use roce::event::Event;
@@ -14,7 +14,7 @@ use crate::net::{
 
 /// Where the words are that are worked on.
 const WORD: usize = 0x20_0000;
-/// Where what was found goes.
+/// The place of the original values.
 const FOUND: usize = 0x10_0001;
 
 fn set(net: &mut Net, side: usize, at: usize, value: u64) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! SQD: the send queue is drained, and goes on.
+//! SQD: the send queue is drained, and continues.
 
 use roce::event::AsyncEvent;
 use roce::num::Mtu;

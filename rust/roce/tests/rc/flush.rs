@@ -14,7 +14,7 @@ use crate::net::{raised, read, remote, send, write, Net, Setup, A, B, RKEY};
 use roce::num::Rkey;
 use roce::wr::SendOp;
 
-/// Everything from `from` on was flushed.
+/// Checks that all requests from `from` on were flushed.
 fn flushed(statuses: &[(u64, Status)], from: u64, count: u64) {
     let expected: Vec<_> = (from..from + count)
         .map(|id| (id, Status::Flushed))
@@ -106,7 +106,7 @@ fn a_reset_gives_everything_back_without_completions() {
     assert_eq!(end.world.retired, 6);
     assert_eq!(end.requester.state(), SendState::Idle);
     net.assert_quiet();
-    // What was on its way answers nothing.
+    // Packets that were on their way have no effect.
     net.ends[A].state = State::Reset;
     net.run();
     assert_eq!(net.ends[A].world.sent, []);

@@ -35,7 +35,7 @@ fn post(net: &mut Net, wr_id: u64, op: LocalOp) {
     net.post(A, wr_id, SendOp::Local(op), 0, 0);
 }
 
-/// A network that loses, doubles and reorders packets.
+/// Returns a network that loses, doubles and reorders packets.
 fn bad_network(seed: u64) -> Net {
     Net::new(Setup {
         link: Link {
@@ -62,7 +62,7 @@ fn it_is_done_in_its_turn_and_takes_no_number() {
     post(&mut net, 4, BIND);
     net.post(A, 5, write(0x100), 0, 1);
     net.transmit(A);
-    // The host sees to it that all before it is complete.
+    // The host ensures that all earlier requests are complete.
     assert_eq!(net.ends[A].requester.blocked(), Some(Blocked::Local));
     assert_eq!(net.ends[A].transmitted.len(), 3);
     net.run();
@@ -178,7 +178,7 @@ fn memory_is_registered_at_once_and_completes_in_its_turn() {
     post(&mut net, 5, register(4));
     net.post(A, 6, write(0x100), 0, 1);
     net.transmit(A);
-    // All of it was done, and sent, and only what has nothing before it is complete.
+    // All of it was done, and sent. Only requests without an incomplete predecessor are complete.
     let world = &net.ends[A].world;
     assert_eq!(
         world.local,

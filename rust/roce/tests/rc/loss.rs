@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Loss of chosen packets: every single one, every pair, and what is expected to be cheap.
+//! Loss of chosen packets: each one, each pair, and some whose repair must be cheap.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use roce::wr::SendFlags;
 
 use crate::net::{all_succeeded, read, send, write, write_imm, Link, Net, Setup, A, B};
 
-/// Some of everything, with the wrap of PSNs in the middle.
+/// Returns a network with requests of all kinds, and with the wrap of PSNs in the middle.
 fn exchange(setup: Setup) -> Net {
     let mut net = Net::new(Setup {
         mtu: Mtu::B256,
@@ -158,7 +158,7 @@ fn a_loss_is_met_without_the_timer_if_more_comes_behind() {
         let world = &net.ends[A].world;
         assert_eq!(world.count(Event::AckTimeout), 0);
         assert_eq!(world.count(Event::Retransmit), 1);
-        // It costs what was on its way.
+        // It costs the packets that were on their way.
         assert!(seen.get() < 100 + 60, "{} packets", seen.get());
     }
 }

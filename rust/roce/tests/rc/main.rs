@@ -13,6 +13,7 @@ mod long;
 mod loss;
 mod net;
 mod random;
+mod repair;
 mod requester;
 mod responder;
 mod rng;

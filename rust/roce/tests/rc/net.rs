@@ -5,9 +5,10 @@
 //! Packets cross it as bytes. All that happens follows from the plan and the seed.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 use roce::completion::Status;
+use roce::congestion::Law;
 use roce::event::AsyncEvent;
 use roce::host::{Fault, Flush, Handled, Source};
 use roce::limits;
@@ -35,6 +36,9 @@ const MEMORY: usize = 4 << 20;
 pub const RKEY: u32 = 0x1234;
 pub const IOVA: u64 = 0x7f00_0000_0000;
 
+/// Early packets that a half has room for, as in the driver.
+const ROOM: usize = limits::MAX_EARLY_PSNS as usize;
+
 /// One end of the connection.
 pub struct Endpoint {
     pub qpn: Qpn,
@@ -44,9 +48,13 @@ pub struct Endpoint {
     pub world: World,
     /// Packets sent, by operation.
     pub transmitted: Vec<Operation>,
+    /// It keeps early packets.
+    pub keeps: bool,
+    early: Kept,
+    early_responses: Kept,
 }
 
-/// What the network does to packets; chances in a thousand.
+/// The faults of the network; chances in a thousand.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Link {
     pub delay_ns: u64,
@@ -74,6 +82,9 @@ pub struct Setup {
     pub link: Link,
     /// How often memory is absent when it is used, in a thousand.
     pub absence: u32,
+    /// Both ends keep early packets.
+    pub keeps: bool,
+    pub law: Law,
     pub seed: u64,
 }
 
@@ -95,6 +106,8 @@ impl Default for Setup {
                 ..Link::default()
             },
             absence: 0,
+            keeps: true,
+            law: Law::Window,
             seed: 1,
         }
     }
@@ -108,7 +121,7 @@ struct InFlight {
 /// Says for a packet to a side whether it gets through; chance is only asked then.
 pub type Filter = Box<dyn FnMut(usize, &Packet) -> bool>;
 
-/// Two endpoints and what is between them.
+/// Two endpoints and the network between them.
 pub struct Net {
     pub ends: [Endpoint; 2],
     pub now: Instant,
@@ -121,7 +134,7 @@ pub struct Net {
     pub packets: u64,
 }
 
-/// Says how to repeat what failed.
+/// Prints how to repeat a failure.
 impl Drop for Net {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -151,7 +164,7 @@ impl Net {
         net
     }
 
-    /// RESET to RTS.
+    /// Moves both sides from RESET to RTS.
     pub fn connect(&mut self, side: usize) {
         let setup = self.setup;
         let dest_qp = self.ends[1 - side].qpn;
@@ -177,6 +190,7 @@ impl Net {
         });
         end.responder.set_established();
         end.requester.start(SendConfig {
+            law: setup.law,
             connection: Connection::Reliable,
             dest_qp,
             pkey: Pkey::DEFAULT,
@@ -230,7 +244,7 @@ impl Net {
         }));
     }
 
-    /// Sends what an endpoint has to send.
+    /// Sends all packets that an endpoint has to send.
     pub fn transmit(&mut self, side: usize) {
         let now = self.now;
         loop {
@@ -328,6 +342,14 @@ impl Net {
         true
     }
 
+    /// Lets a side send so many packets and no more, as if it had no credit for others.
+    pub fn send_some(&mut self, side: usize, count: usize) {
+        for _ in 0..count {
+            let bytes = self.ends[side].poll(self.now).expect("nothing to send");
+            self.send(1 - side, bytes);
+        }
+    }
+
     /// Runs until nothing is left to happen.
     pub fn run(&mut self) {
         self.run_until(|_| false);
@@ -342,7 +364,7 @@ impl Net {
         }
     }
 
-    /// Neither side holds anything: all that was posted was retired, all grants given back.
+    /// Checks that neither side holds anything: all requests are retired, all grants given back.
     pub fn assert_quiet(&self) {
         for end in &self.ends {
             assert_eq!(end.world.send_queue.len(), 0);
@@ -381,10 +403,13 @@ impl Endpoint {
             responder: Responder::new(qpn, replays),
             world,
             transmitted: Vec::new(),
+            keeps: setup.keeps,
+            early: VecDeque::new(),
+            early_responses: VecDeque::new(),
         }
     }
 
-    /// The next packet of either half.
+    /// Returns the next packet of either half.
     fn poll(&mut self, now: Instant) -> Option<Vec<u8>> {
         if let Some(transmit) = self.responder.poll_transmit(&mut self.world.host(&[])) {
             let source = describe(&transmit.source, grant_range);
@@ -465,12 +490,50 @@ impl Endpoint {
         let mut host = self.world.host(payload);
         match qp::check(Transport::Rc, self.state, Pkey::DEFAULT, &packet) {
             Ok(Half::Requester) => {
-                while self.requester.handle_response(now, &packet, &mut host) == Handled::PutOff {}
+                match or_again(|| self.requester.handle_response(now, &packet, &mut host)) {
+                    Handled::Early if self.keeps && self.early_responses.len() < ROOM => {
+                        keep(&mut self.early_responses, packet.bth.psn, bytes);
+                    }
+                    Handled::Early => self.requester.not_kept(),
+                    _ => self.handle_early_responses(now),
+                }
             }
             Ok(Half::Responder) => {
-                while self.responder.handle_request(&packet, &mut host) == Handled::PutOff {}
+                match or_again(|| self.responder.handle_request(&packet, &mut host)) {
+                    Handled::Early if self.keeps && self.early.len() < ROOM => {
+                        keep(&mut self.early, packet.bth.psn, bytes);
+                    }
+                    Handled::Early => {}
+                    _ => self.handle_early(),
+                }
             }
             Err(event) => self.world.events.push(event),
+        }
+    }
+
+    /// Hands in again the responses that came before their turn.
+    fn handle_early_responses(&mut self, now: Instant) {
+        while let Some((psn, bytes)) = self.early_responses.pop_front() {
+            let (packet, payload) = kept(&bytes);
+            let mut host = self.world.host(payload);
+            let handled = or_again(|| self.requester.handle_kept(now, &packet, &mut host));
+            if handled == Handled::Early {
+                self.early_responses.push_front((psn, bytes));
+                return;
+            }
+        }
+    }
+
+    /// Handles early requests again.
+    fn handle_early(&mut self) {
+        while let Some((psn, bytes)) = self.early.pop_front() {
+            let (packet, payload) = kept(&bytes);
+            let mut host = self.world.host(payload);
+            let handled = or_again(|| self.responder.handle_kept(&packet, &mut host));
+            if handled == Handled::Early {
+                self.early.push_front((psn, bytes));
+                return;
+            }
         }
     }
 
@@ -485,7 +548,7 @@ impl Endpoint {
         self.flush();
     }
 
-    /// ERR, by the owner's will or the driver's.
+    /// Moves to ERR, as the owner or the driver does.
     pub fn flush(&mut self) {
         self.state = State::Err;
         let mut host = self.world.host(&[]);
@@ -494,6 +557,36 @@ impl Endpoint {
             while self.responder.flush_posted(&mut host) == Flush::More {}
         } else {
             while self.responder.enter_error(&mut host) == Flush::More {}
+        }
+    }
+}
+
+/// Early packets, in the order of their PSNs.
+type Kept = VecDeque<(Psn, Vec<u8>)>;
+
+/// Keeps a packet in the order of PSNs, and each of them once.
+fn keep(early: &mut Kept, psn: Psn, bytes: &[u8]) {
+    let at = early.partition_point(|(kept, _)| kept.is_before(psn));
+    if early.get(at).is_none_or(|(kept, _)| *kept != psn) {
+        early.insert(at, (psn, bytes.to_vec()));
+    }
+}
+
+/// Returns a packet that was kept, and its payload.
+fn kept(bytes: &[u8]) -> (Packet, &[u8]) {
+    let Ok(packet) = parse(bytes) else {
+        panic!("it was parsed before");
+    };
+    let start = packet.payload_at(bytes.len() as u32) as usize;
+    (packet, &bytes[start..start + packet.payload_len as usize])
+}
+
+/// Calls until memory is there.
+fn or_again(mut handle: impl FnMut() -> Handled) -> Handled {
+    loop {
+        match handle() {
+            Handled::PutOff => {}
+            handled => return handled,
         }
     }
 }
@@ -609,7 +702,7 @@ pub const GLOBAL: Placement = Placement {
     persistent: false,
 };
 
-/// To where everyone sees it; of the region all, or the request's length.
+/// Returns a FLUSH to global visibility, of the whole region or of the request's length.
 pub fn flush(at: usize, whole_region: bool) -> SendOp {
     SendOp::Flush {
         remote: remote(at),
@@ -620,13 +713,13 @@ pub fn flush(at: usize, whole_region: bool) -> SendOp {
     }
 }
 
-/// All of these succeeded, in this order.
+/// Checks that all of these succeeded, in this order.
 pub fn all_succeeded(statuses: &[(u64, Status)], wr_ids: impl IntoIterator<Item = u64>) {
     let expected: Vec<_> = wr_ids.into_iter().map(|id| (id, Status::Success)).collect();
     assert_eq!(statuses, expected);
 }
 
-/// No event but this one was raised, and it once.
+/// Checks that only this event was raised, and once.
 pub fn raised(world: &World, event: AsyncEvent) {
     assert_eq!(world.raised, [event]);
 }

@@ -14,16 +14,16 @@ use crate::world::apply;
 
 const MIB: usize = 1 << 20;
 const ATOMIC: usize = ATOMIC_BYTES as usize;
-/// Never written: what SENDs and WRITEs take their bytes from, and some READs.
+/// Never written: the source of SENDs, of WRITEs and of some READs.
 const SOURCE: usize = 0;
 /// Where the peer WRITEs to.
 const WRITTEN: usize = MIB;
 /// Receives.
 const RECEIVED: usize = 2 * MIB;
-/// What was READ.
+/// The destination of READs.
 const READ: usize = 3 * MIB;
 const END: usize = 4 * MIB;
-/// Words that atomics work on, at the end of what is written.
+/// The operands of atomics, at the end of the written area.
 const WORDS: usize = RECEIVED - 64;
 
 /// Work on the side that posts it.
@@ -36,14 +36,14 @@ const BIND: LocalOp = LocalOp::Bind(Bind {
     access: 6,
 });
 
-/// The same, which overtakes what was posted before.
+/// A registration, which overtakes earlier requests.
 const REGISTER: LocalOp = LocalOp::Register(Register {
     key: Rkey(1),
     iova: Iova(2),
     access: 3,
 });
 
-/// A message that takes a receive: what it is to say, and where its bytes go.
+/// A message that takes a receive: its completion, and the place of its bytes.
 struct Arrival {
     imm: Option<Imm>,
     byte_len: u32,
@@ -51,7 +51,7 @@ struct Arrival {
     room: u32,
 }
 
-/// What one side posts, and what memory is to be in the end.
+/// The requests of one side, and the memory that they must leave.
 struct Model {
     side: usize,
     rng: Rng,
@@ -64,7 +64,7 @@ struct Model {
     receives_posted: usize,
     receive_at: usize,
     read_at: usize,
-    /// A READ looks at what the next WRITE may change: the WRITE has to wait.
+    /// A READ reads memory that the next WRITE may change: the WRITE has to wait.
     fence: bool,
 }
 
@@ -84,7 +84,7 @@ impl Model {
         }
     }
 
-    /// A length: near a multiple of the MTU as often as not.
+    /// Returns a length, half of the time near a multiple of the MTU.
     fn length(&mut self, mtu: u32) -> u32 {
         let rng = &mut self.rng;
         match rng.below(4) {
@@ -95,7 +95,7 @@ impl Model {
         }
     }
 
-    /// Posts one random request, and does to the model what it is to do.
+    /// Posts one random request, and applies it to the model.
     fn post(&mut self, net: &mut Net) {
         let room = (END - self.read_at).min(READ - self.receive_at);
         let mut len = self.length(net.setup.mtu.bytes()).min(room as u32);
@@ -257,7 +257,7 @@ fn run(setup: Setup, messages: u64, late_receives: bool) -> f64 {
     net.packets as f64 / needed.sum::<f64>()
 }
 
-/// A link that is bad in the ways given, each in a thousand.
+/// Returns a link with the given faults, each in a thousand.
 fn link(loss: u32, duplication: u32, reordering: u32, corruption: u32) -> Link {
     Link {
         delay_ns: 5_000,
@@ -275,7 +275,7 @@ fn plan(link: Link, bound: f64) {
     plan_with(link, 0, bound);
 }
 
-/// Likewise, with memory that is absent so often, in a thousand times.
+/// Runs a plan with absent memory: `absence` in a thousand accesses.
 fn plan_with(link: Link, absence: u32, bound: f64) {
     for seed in 0..60 {
         let mtu = Mtu::ALL[seed as usize % 5];

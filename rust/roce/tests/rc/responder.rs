@@ -27,7 +27,7 @@ pub struct Lone {
     world: World,
 }
 
-/// A reply: its PSN counted from [`FIRST`], and what it is.
+/// A reply: its PSN counted from [`FIRST`], and the response.
 pub type Reply = (i32, Response);
 
 fn config() -> RecvConfig {
@@ -88,7 +88,7 @@ impl Lone {
         self.world.regions.insert(REVOCABLE, region);
     }
 
-    /// With receives posted: numbered from 0, of `len` bytes each.
+    /// Creates one with posted receives: numbered from 0, of `len` bytes each.
     pub fn with_receives(count: u64, len: u32) -> Self {
         let mut lone = Self::new(config());
         for wr_id in 0..count {
@@ -106,19 +106,20 @@ impl Lone {
         }));
     }
 
-    /// A request with a payload of `len` bytes; it asks for an acknowledgement.
+    /// Delivers a request with a payload of `len` bytes, which asks for an acknowledgement.
     pub fn request(&mut self, psn: i32, request: Request, len: u32) {
         self.packet(psn, request, &vec![psn as u8; len as usize], true);
     }
 
-    /// Likewise, without asking.
+    /// Delivers a request that asks for no acknowledgement.
     fn quiet_request(&mut self, psn: i32, request: Request, len: u32) {
         self.packet(psn, request, &vec![psn as u8; len as usize], false);
     }
 
     fn packet(&mut self, psn: i32, request: Request, payload: &[u8], ack_req: bool) {
+        // A packet that comes before its turn is dropped.
         let handled = self.deliver(psn, request, payload, ack_req);
-        assert_eq!(handled, Handled::Done);
+        assert_ne!(handled, Handled::PutOff);
     }
 
     fn deliver(&mut self, psn: i32, request: Request, payload: &[u8], ack_req: bool) -> Handled {
@@ -136,7 +137,7 @@ impl Lone {
         self.responder.handle_request(&packet, &mut host)
     }
 
-    /// The next reply, with the bytes of its payload.
+    /// Returns the next reply, with the bytes of its payload.
     fn poll(&mut self) -> Option<(Reply, Vec<u8>)> {
         let host = &mut self.world.host(&[]);
         let transmit = self.responder.poll_transmit(host)?;
@@ -166,7 +167,7 @@ impl Lone {
             .collect()
     }
 
-    /// What is to be sent, each as PSN and what it says.
+    /// Returns the replies to send, each as PSN and kind.
     pub fn replies(&mut self) -> Vec<(i32, Says)> {
         let says = |(psn, response)| (psn, Says::from(response));
         self.poll_all().into_iter().map(says).collect()
@@ -186,7 +187,7 @@ impl Lone {
     }
 }
 
-/// The header of a request.
+/// Returns the header of a request.
 fn header(psn: i32, ack_req: bool) -> Bth {
     Bth {
         transport: Transport::Rc,
@@ -202,7 +203,7 @@ fn header(psn: i32, ack_req: bool) -> Bth {
     }
 }
 
-/// What a reply says, but for message numbers.
+/// The kind of a reply, without message numbers.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Says {
     Ack,
@@ -293,7 +294,7 @@ fn before_start_it_does_nothing() {
     lone.responder.payload_fault(host);
     assert_eq!(lone.responder.flush_posted(host), Flush::Done);
     assert_eq!(lone.world.recv_queue.len(), 1);
-    // Errors before it ran flush what was posted.
+    // An error before it ran flushes the posted receives.
     let host = &mut lone.world.host(&[]);
     assert_eq!(lone.responder.enter_error(host), Flush::Done);
     assert_eq!(lone.world.received_statuses(), [(0, Status::Flushed)]);
@@ -344,7 +345,7 @@ enum Within {
 fn packets_come_in_the_order_of_their_message() {
     use Within::{Nothing, Send, Write};
     let full = MTU;
-    // What comes, with how much; within what it may.
+    // The request, its length, and the message that it may be in.
     let cases = [
         (Request::SendFirst, full, Nothing),
         (Request::SendMiddle, full, Send),
@@ -405,7 +406,7 @@ fn packets_come_in_the_order_of_their_message() {
 #[test]
 fn lengths_fit_position_and_mtu() {
     let write_first = Request::WriteFirst(reth(0, 600));
-    // What comes first, what then, with how much, and whether it is good.
+    // The previous request, the request, its length, and whether it is valid.
     let cases = [
         (None, Request::SendFirst, MTU - 1, false),
         (None, Request::SendFirst, MTU + 1, false),
@@ -499,7 +500,7 @@ fn a_write_is_as_long_as_it_said() {
     }
 }
 
-/// A FLUSH to where `placement` says, of the range or of the region.
+/// Returns a FLUSH to `placement`, of the range or of the region.
 fn flush(placement: u8, selectivity: u8, at: usize, length: u32) -> Request {
     let feth = Feth {
         placement,
@@ -940,7 +941,7 @@ fn a_fault_under_a_duplicate_drops_it() {
     let mut lone = Lone::with_receives(1, 1000);
     lone.request(0, Request::Read(reth(0, 600)), 0);
     assert_eq!(lone.replies().len(), 3);
-    // A stray copy, behind which comes what closed the memory.
+    // A stray copy, behind which comes the request that closed the memory.
     lone.request(0, Request::Read(reth(0, 600)), 0);
     lone.poll().unwrap();
     let host = &mut lone.world.host(&[]);
@@ -952,7 +953,8 @@ fn a_fault_under_a_duplicate_drops_it() {
     assert_eq!(lone.replies(), [(3, Says::Ack)]);
 }
 
-/// The requester may have what was sent before, and would not take a refusal of that.
+/// The requester may have the responses that were sent before, and would not accept a refusal of
+/// those.
 // Rules: NAK-24
 #[test]
 fn a_fault_under_a_repetition_refuses_what_was_never_sent() {
@@ -1006,7 +1008,7 @@ fn without_a_receive_nothing_is_done() {
         for _ in 0..2 {
             lone.request(psn, request, len);
             assert_eq!(lone.replies(), [(psn, Says::Rnr(9))]);
-            // What follows is dropped without a word.
+            // Later packets are dropped without a reply.
             lone.request(psn + 1, write_only(0, 10), 10);
             lone.request(psn + 2, send_only(), 10);
             assert_eq!(lone.replies(), []);
@@ -1022,24 +1024,42 @@ fn without_a_receive_nothing_is_done() {
     }
 }
 
-// Rules: NAK-1, NAK-2, NAK-3, PSN-4, PSN-12
+// Rules: ACK-22, NAK-1, NAK-2, NAK-3, PSN-4, PSN-12
 #[test]
 fn a_gap_is_told_once() {
     let mut lone = Lone::new(config());
     lone.request(0, write_only(0, 1), 1);
     lone.request(2, write_only(0, 1), 1);
     lone.request(3, write_only(0, 1), 1);
-    // The NAK acknowledges what came before.
+    // The NAK acknowledges earlier requests.
     assert_eq!(lone.replies(), [(1, Says::Nak(NakCode::SequenceError))]);
-    lone.request(4, write_only(0, 1), 1);
+    lone.quiet_request(4, write_only(0, 1), 1);
     assert_eq!(lone.replies(), []);
-    assert_eq!(lone.count(Event::OutOfSequenceRequest), 3);
+    // A request that asks for an acknowledgement gets the current one.
+    lone.request(5, write_only(0, 1), 1);
+    assert_eq!(lone.replies(), [(0, Says::Ack)]);
+    assert_eq!(lone.count(Event::OutOfSequenceRequest), 4);
     // Once it is closed, the next may be told.
     lone.request(1, write_only(0, 1), 1);
     lone.request(3, write_only(0, 1), 1);
     assert_eq!(lone.replies(), [(2, Says::Nak(NakCode::SequenceError))]);
     assert_eq!(lone.count(Event::SequenceNakSent), 2);
     assert_eq!(lone.world.written, 2);
+}
+
+// Rules: ACK-23
+#[test]
+fn a_gap_that_closes_is_acknowledged_at_once() {
+    let mut lone = Lone::new(config());
+    lone.request(1, write_only(0, 1), 1);
+    assert_eq!(lone.replies(), [(0, Says::Nak(NakCode::SequenceError))]);
+    lone.quiet_request(0, write_only(0, 1), 1);
+    assert_eq!(lone.replies(), [(0, Says::Ack)]);
+    // A gap that was not told yet need not be.
+    lone.quiet_request(2, write_only(0, 1), 1);
+    lone.quiet_request(1, write_only(0, 1), 1);
+    lone.quiet_request(2, write_only(0, 1), 1);
+    assert_eq!(lone.replies(), []);
 }
 
 // Rules: NAK-4
@@ -1080,7 +1100,7 @@ fn acknowledgements_are_given_when_asked_for() {
     assert_eq!(lone.replies(), [(4, Says::Ack)]);
 }
 
-/// The MSN in a reply.
+/// Returns the MSN in a reply.
 fn msn_of(response: &Response) -> u32 {
     match response {
         Response::Acknowledge(aeth)
@@ -1262,7 +1282,7 @@ fn duplicates_are_acknowledged_again_but_not_done_again() {
     }
     assert_eq!(lone.count(Event::DuplicateRequest), 16);
     assert_eq!(lone.world.written, 1);
-    // The message goes on where it was.
+    // The message continues at the same place.
     lone.request(2, send_last(), 10);
     assert_eq!(lone.world.received[0].byte_len, 266);
 }
@@ -1342,7 +1362,7 @@ fn a_read_is_answered_again_from_where_it_is_asked() {
         // A part, which ends sooner.
         (1, 0x110, 300, vec![(1, MIDDLE), (2, END)]),
         (0, 0x10, 10, vec![(0, ONLY)]),
-        // Not what was asked for at first.
+        // Not the original request.
         (1, 0x10, 1000, vec![]),
         (1, 0x111, 743, vec![]),
         (1, 0x110, 745, vec![]),
@@ -1404,6 +1424,28 @@ fn a_stray_duplicate_of_a_read_whose_region_is_gone_is_dropped() {
     lone.request(0, Request::Read(reth(0x10, 10)), 0);
     assert_eq!(lone.replies(), []);
     assert_eq!(lone.state(), RecvState::Running);
+}
+
+// Rules: DUP-21
+#[test]
+fn a_duplicate_for_a_part_comes_in_between() {
+    let mut lone = Lone::new(config());
+    lone.request(0, Request::Read(reth(0, 1000)), 0);
+    let next = |lone: &mut Lone| lone.poll().map(|((psn, _), data)| (psn, data.len()));
+    assert_eq!(next(&mut lone), Some((0, 256)));
+    assert_eq!(next(&mut lone), Some((1, 256)));
+    lone.request(0, Request::Read(reth(0, 256)), 0);
+    assert_eq!(next(&mut lone), Some((0, 256)));
+    assert_eq!(next(&mut lone), Some((2, 256)));
+    lone.request(1, Request::Read(reth(0x100, 512)), 0);
+    assert_eq!(lone.replies(), [(1, MIDDLE), (2, END), (3, END)]);
+    assert_eq!(lone.world.grants.count(), 0);
+    // A part that may not be READ any more gets no reply, and the rest continues.
+    lone.request(4, Request::Read(reth(0, 1000)), 0);
+    lone.poll();
+    lone.world.regions.clear();
+    lone.request(4, Request::Read(reth(0, 256)), 0);
+    assert_eq!(lone.replies(), [(5, MIDDLE), (6, MIDDLE), (7, END)]);
 }
 
 // Rules: DUP-15
@@ -1472,13 +1514,13 @@ fn more_reads_than_agreed_are_refused() {
     }
 }
 
-/// Where in memory a peer's address is.
+/// Returns the place in memory of a peer's address.
 fn at(address: usize) -> usize {
     0x2000 + address
 }
 
 impl Lone {
-    /// What an atomic is answered with: its PSN and what it found.
+    /// Returns the responses to atomics: PSN and original value.
     fn originals(&mut self) -> Vec<(i32, u64)> {
         let original = |(psn, response)| match response {
             Response::AtomicAcknowledge(_, atomic) => (psn, atomic.original),
@@ -1639,7 +1681,7 @@ fn a_replay_under_way_does_not_count_either() {
     lone.request(0, Request::Read(reth(0, 10)), 0);
     lone.request(2, Request::Read(reth(0, 10)), 0);
     assert_eq!(lone.replies(), [(2, ONLY)]);
-    // One that was asked for twice before it was answered does.
+    // A READ that was requested twice before its response counts.
     let mut lone = Lone::new(config());
     for psn in [0, 0, 1, 2] {
         lone.request(psn, Request::Read(reth(0, 10)), 0);
@@ -1687,7 +1729,7 @@ fn an_error_flushes_no_more_of_a_shared_queue_than_it_has_taken() {
         assert_eq!(lone.world.raised, [AsyncEvent::LastWqeReached]);
     }
     assert_eq!(lone.world.recv_queue.len(), 2);
-    // As good as new.
+    // It is like a new one.
     let host = &mut lone.world.host(&[]);
     lone.responder.reset(host);
     assert_eq!(lone.responder.enter_error(host), Flush::Done);
@@ -1913,7 +1955,7 @@ fn a_message_that_grows_past_2_gib_is_refused() {
     );
 }
 
-/// A host whose receives have endless memory that nobody looks at.
+/// A host whose receives have endless memory without contents.
 struct Vast<'a>(&'a mut World);
 
 impl roce::host::Observer for Vast<'_> {
@@ -1984,7 +2026,7 @@ impl roce::host::RecvHost for Vast<'_> {
     }
 }
 
-/// A request with a payload of `len` bytes that stands for `psns` packets.
+/// Delivers a request with a payload of `len` bytes that stands for `psns` packets.
 fn bundle(lone: &mut Lone, psn: i32, psns: u32, request: Request, len: u32) {
     let payload = vec![psn as u8 + 1; len as usize];
     let packet = Packet {
@@ -2063,7 +2105,7 @@ fn responses_come_in_bundles() {
     let second = (4, MIDDLE, 4 * MTU);
     let expected = [(0, START, 4 * MTU), second, second, (8, END, MTU + 1)];
     assert_eq!(sizes, expected);
-    // What is asked for again begins where that does.
+    // A request for a part is answered from its own start.
     lone.request(5, Request::Read(reth(5 * MTU as usize, 4 * MTU + 1)), 0);
     assert_eq!(lone.replies(), [(5, MIDDLE), (9, END)]);
 }

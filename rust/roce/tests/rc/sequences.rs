@@ -15,11 +15,11 @@ use crate::net::{
 use crate::{requester, responder};
 
 const MTU: u32 = 256;
-/// What a WRITE of several packets announces.
+/// The length of a WRITE of several packets.
 const WRITTEN: u32 = 2 * MTU + 1;
 const IMM: [u8; 4] = [1, 2, 3, 4];
 
-/// What comes next may be, between messages or within one.
+/// The message that the next packet may be in, or none.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Within {
     Nothing,
@@ -29,7 +29,7 @@ enum Within {
 }
 
 impl Within {
-    /// Where a packet of `len` bytes leads, if it may come.
+    /// Returns the state after a packet of `len` bytes, if it is allowed.
     fn after(self, request: &Request, len: u32) -> Option<Self> {
         use Within::{Nothing, Send, Write};
         let full = len == MTU;
@@ -62,7 +62,7 @@ impl Within {
     }
 }
 
-/// Every kind of request, with how long its packet is.
+/// Returns every kind of request, each with the length of its packet.
 fn symbols() -> Vec<(Request, u32)> {
     use responder::{atomic_eth, reth, REVOCABLE};
     let imm = Imm(IMM);
@@ -98,7 +98,7 @@ fn symbols() -> Vec<(Request, u32)> {
     symbols
 }
 
-/// Has a responder take `sequence`, all of which but the last packet may come, and returns whether it
+/// Delivers `sequence` to a responder. All but the last packet are allowed. Returns whether it
 /// took that.
 fn takes(sequence: &[(Request, u32)]) -> bool {
     let mut lone = responder::Lone::with_receives(sequence.len() as u64, 4 * MTU);
@@ -139,7 +139,7 @@ fn a_responder_takes_what_an_automaton_takes() {
     assert!(looked_at > 10_000, "{looked_at}");
 }
 
-/// What a requester may send, with lengths where something changes.
+/// Returns all messages that a requester may send, with lengths at which something changes.
 fn messages() -> Vec<(SendOp, u32)> {
     let lengths = [0, 1, MTU - 1, MTU, MTU + 1, 2 * MTU, 3 * MTU, 3 * MTU + 2];
     let ops = [
@@ -163,7 +163,7 @@ fn messages() -> Vec<(SendOp, u32)> {
     messages
 }
 
-/// Whether a packet that ends its message brings what the message is to bring.
+/// Returns true if the last packet of a message has the immediate data or key of the message.
 fn brings(op: &SendOp, request: &Request) -> bool {
     match (op, request) {
         (SendOp::Send { imm: None }, Request::SendLast(end) | Request::SendOnly(end)) => {
@@ -186,7 +186,7 @@ fn brings(op: &SendOp, request: &Request) -> bool {
     }
 }
 
-/// Follows what is sent for `messages` by the automaton.
+/// Checks the packets sent for `messages` with the automaton.
 fn follow(messages: &[(SendOp, u32)], sent: &[(u32, Request, u32)]) {
     let mut packets = sent.iter();
     let mut psn = 0;
@@ -218,7 +218,8 @@ fn follow(messages: &[(SendOp, u32)], sent: &[(u32, Request, u32)]) {
     assert_eq!(packets.next(), None);
 }
 
-/// Each message, and each pair of messages: what is sent is what may come, and all of it.
+/// For each message, and each pair of messages: the requester sends the allowed packets, and all of
+/// them.
 // Rules: ORD-1, SEG-1, SEG-2, SEG-3, SEG-4, SEG-5, SEG-8, SEG-9, SEG-10
 #[test]
 fn a_requester_sends_what_a_responder_takes() {

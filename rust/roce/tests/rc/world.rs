@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is outside one queue pair: memory, queues, completions. It checks, as it goes, that the
-//! protocol keeps to the contract of the host traits.
+//! The surroundings of one queue pair: memory, queues, completions. It checks that the protocol
+//! keeps to the contract of the host traits.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -96,17 +96,17 @@ pub struct World {
     pub grants: Alive,
     /// Requests that were taken and not retired, oldest first: serials of their payloads.
     taken: VecDeque<Option<u64>>,
-    /// The receives, likewise.
+    /// Receives that were taken and not completed, oldest first: serials of their payloads.
     recvs: VecDeque<Option<u64>>,
     pub retired: usize,
     serials: u64,
     /// Bytes that the peer changed, apart from receives.
     pub written: u64,
-    /// Atomics that were carried out.
+    /// Executed atomics.
     pub atomics: usize,
     /// Work on its own side that was done; invalidating a key that is not there fails.
     pub local: Vec<LocalOp>,
-    /// FLUSHes that were carried out.
+    /// Executed FLUSHes.
     pub flushes: Vec<(Extent, Placement)>,
 }
 
@@ -145,7 +145,7 @@ impl World {
         u64::from_ne_bytes(self.bytes(at, 8).try_into().unwrap())
     }
 
-    /// A host for a call that handles a packet with this payload.
+    /// Returns a host for a call that handles a packet with this payload.
     pub fn host<'a>(&'a mut self, packet: &'a [u8]) -> Host<'a> {
         Host {
             world: self,
@@ -153,7 +153,7 @@ impl World {
         }
     }
 
-    /// Whether memory is absent that is used now.
+    /// Returns true if the memory of the current access is absent.
     pub fn is_absent(&self) -> bool {
         let mut rng = Rng::new(self.luck.get());
         self.luck.set(rng.next());
@@ -177,7 +177,7 @@ impl World {
     }
 }
 
-/// What an atomic makes of a value.
+/// Returns the value that an atomic operation stores.
 pub fn apply(op: AtomicOp, value: u64) -> u64 {
     match op {
         AtomicOp::CompareSwap { compare, swap } if value == compare => swap,

@@ -16,7 +16,7 @@ struct Path {
 }
 
 impl Choices {
-    /// A number below `count`: in each run another one, until all were.
+    /// Returns a number below `count`: another one in each run, until all were used.
     pub fn choose(&self, count: usize) -> usize {
         let path = &mut *self.0.borrow_mut();
         let depth = path.depth;
@@ -33,7 +33,7 @@ impl Choices {
         }
     }
 
-    /// Goes on to the next run; false if there is none.
+    /// Advances to the next run. Returns false if there is none.
     fn advance(&self) -> bool {
         let path = &mut *self.0.borrow_mut();
         path.depth = 0;

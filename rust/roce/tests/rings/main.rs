@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The driver's ends of a ring that a process maps, against a process that does its part, and against
-//! one that stores anything at any time.
+//! The driver's ends of a ring that a process maps: against a correct process, and against one that
+//! stores anything at any time.
 //!
-//! The code is the driver's own, `ferroce/queue.rs`, over a ring of which every access is a point at
-//! which the other side may run. All interleavings are gone through, as all there is between them is
-//! which of its steps the other side makes at which point. An index that is stored with release, and
-//! loaded with acquire, brings what was stored before it: so no order of the slots' bytes among each
-//! other need be tried but the one in which the other side stores them.
+//! The code is the driver's own, `ferroce/queue.rs`, over a ring in which the other side may run at
+//! every access. The tests try all interleavings: the steps of the other side at each point. An
+//! index that is stored with release, and loaded with acquire, makes earlier stores visible. So the
+//! slots' bytes need no other order than the one in which the other side stores them.
 
 extern crate self as kernel;
 extern crate self as rdma;
@@ -15,7 +14,7 @@ extern crate self as rdma;
 #[path = "../../../ferroce/queue.rs"]
 mod queue;
 
-/// What the driver's code takes from the kernel.
+/// The items that the driver's code takes from the kernel.
 pub mod prelude {
     /// An errno.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,7 +64,7 @@ pub mod ring {
 
     use roce::abi::Ring;
 
-    /// What is shared: the indices, and a word for each slot.
+    /// The shared memory: the indices, and a word for each slot.
     #[derive(Clone, Default, Debug)]
     pub struct Memory {
         pub producer: u32,
@@ -73,7 +72,7 @@ pub mod ring {
         pub slots: Vec<u64>,
     }
 
-    /// The other side: it may change what is shared.
+    /// The other side: it may change the shared memory.
     pub type Peer = Box<dyn FnMut(&mut Memory)>;
 
     struct Shared {
@@ -97,14 +96,14 @@ pub mod ring {
             Self { shared, shape }
         }
 
-        /// One access: the other side runs before it.
+        /// Makes one access. The other side runs before it.
         fn access<R>(&self, f: impl FnOnce(&mut Memory) -> R) -> R {
             let shared = &mut *self.shared.borrow_mut();
             (shared.peer)(&mut shared.memory);
             f(&mut shared.memory)
         }
 
-        /// What is in memory, without running anybody.
+        /// Returns the memory, without running the other side.
         pub fn memory(&self) -> Memory {
             self.shared.borrow().memory.clone()
         }
@@ -144,7 +143,8 @@ pub mod ring {
             self.access(|memory| memory.consumer = index);
         }
 
-        /// Each half of a slot is an access of its own: the other side may change it in between.
+        /// Reads a slot. Each half is an access of its own: the other side may change it in
+        /// between.
         pub fn read(&self, index: u32, to: &mut [u8]) {
             let place = self.place(index);
             let (low, high) = to.split_at_mut(4);
@@ -180,8 +180,8 @@ fn shape() -> Ring {
     Ring::new(ENTRIES, 8).unwrap()
 }
 
-/// A process that posts `count` entries, each when there is room: the slot in two stores, then the
-/// index. It makes as many of these steps at a time as is chosen.
+/// Returns a process that posts `count` entries, each when there is room: the slot in two stores,
+/// then the index. `choices` decides how many of these steps it makes at a time.
 fn producer(choices: Choices, count: u64) -> Peer {
     let shape = shape();
     let mut posted = 0;
@@ -191,7 +191,7 @@ fn producer(choices: Choices, count: u64) -> Peer {
         while posted < count && choices.choose(2) == 1 {
             let place = own as usize;
             match step {
-                // What it waits for, it only looks at.
+                // It only reads the index that it waits for.
                 0 if shape.next(own) == memory.consumer => return,
                 0 => memory.slots[place] = (posted + 1) & 0xffff_ffff,
                 1 => memory.slots[place] = (posted + 1) | ((posted + 1) << 32),
@@ -206,7 +206,7 @@ fn producer(choices: Choices, count: u64) -> Peer {
     })
 }
 
-/// Entry `number` as a producer makes it, from 1 on.
+/// Returns entry `number` as a producer makes it, from 1 on.
 fn entry(number: u64) -> [u8; 8] {
     (number | (number << 32)).to_le_bytes()
 }
@@ -274,7 +274,7 @@ fn a_queue_is_drained_when_all_is_retired() {
     assert_eq!(most, 2);
 }
 
-/// A process that consumes what the driver posts, and writes down what it saw.
+/// Returns a process that consumes the driver's entries, and records them.
 fn consumer(choices: Choices, seen: Rc<RefCell<Vec<u64>>>) -> Peer {
     let shape = shape();
     let mut own = 0;
@@ -309,7 +309,7 @@ fn a_producer_publishes_whole_entries_and_overwrites_none() {
                 }
             }
         }
-        // What was not seen is still there, in its order.
+        // Entries that were not seen are still there, in order.
         let memory = ring.memory();
         let mut seen = seen.take();
         let mut index = memory.consumer;
@@ -333,8 +333,8 @@ fn what_cannot_be_made_is_not_posted() {
     assert_eq!(ring.memory().producer, 0);
 }
 
-/// A process that stores anything, now and then: indices that lead anywhere, and slots that change
-/// while they are copied.
+/// Returns a process that sometimes stores anything: invalid indices, and slots that change while
+/// they are copied.
 fn hostile(choices: Choices, stores: u32) -> Peer {
     const INDICES: [u32; 6] = [0, 1, 2, 3, 4, u32::MAX];
     let mut left = stores;
@@ -357,7 +357,7 @@ fn a_peer_that_stores_anything_has_no_hold_on_us() {
     let runs = every(|choices| {
         let ring = SharedRing::new(shape(), hostile(choices.clone(), 3));
         let mut queue = WorkQueue::new(ring.clone());
-        // Which slots are taken and not given back: what the driver itself keeps count of.
+        // The slots that are taken and not given back, counted independently of the driver.
         let mut held = VecDeque::new();
         let mut next = 0;
         for _ in 0..3 {
@@ -365,14 +365,14 @@ fn a_peer_that_stores_anything_has_no_hold_on_us() {
             let mut copy = [0; 8];
             let is_room = held.len() < ENTRIES as usize;
             if is_room && queue.copy_next(&mut copy) {
-                // It goes round slot by slot, whatever the other side says.
+                // It advances slot by slot, regardless of the other side.
                 held.push_back(next);
                 next = shape().next(next);
                 queue.take();
             }
             if choices.choose(2) == 1 && held.pop_front().is_some() {
                 queue.retire();
-                // What it publishes comes from its own count.
+                // The published index comes from its own count.
                 let own = held.front().copied().unwrap_or(next);
                 assert_eq!(ring.memory().consumer, own);
             }
@@ -402,7 +402,7 @@ fn a_peer_that_stores_anything_does_not_mislead_a_producer() {
     assert!(runs > 1000, "{runs} runs");
 }
 
-/// A ring for `entries` entries that nobody else has.
+/// Returns a ring for `entries` entries without another user.
 fn quiet(entries: u32) -> SharedRing {
     SharedRing::new(Ring::new(entries, 8).unwrap(), Box::new(|_| {}))
 }
@@ -549,7 +549,7 @@ fn a_reset_forgets_what_was_posted() {
         queue.copy_next(&mut [0; 8]);
         queue.reset();
         assert!(ring.memory().consumer <= ring.memory().producer);
-        // What the process posted since comes next, and nothing of before.
+        // Entries that the process posted since come next, and no older ones.
         let before = u64::from(ring.memory().consumer);
         let mut copy = [0; 8];
         if queue.copy_next(&mut copy) {
@@ -558,8 +558,7 @@ fn a_reset_forgets_what_was_posted() {
     });
 }
 
-/// The search finds what there is to find: with the index stored before the slot, half an entry is
-/// seen.
+/// The search finds faults: with the index stored before the slot, the driver reads half an entry.
 #[test]
 fn a_process_that_publishes_too_early_is_caught() {
     let torn = Rc::new(RefCell::new(0));

@@ -10,6 +10,7 @@ mod rng;
 mod world;
 
 use roce::completion::{CompletionOp, Status};
+use roce::congestion::Law;
 use roce::event::{AsyncEvent, Event};
 use roce::host::{Flush, Handled, Source};
 use roce::num::{Bundle, Imm, Iova, Mtu, Pkey, Psn, Qpn, Rkey};
@@ -54,6 +55,7 @@ impl Pair {
         );
         let mut responder = Responder::new(Qpn::new(6), Vec::new());
         requester.start(SendConfig {
+            law: Law::Window,
             connection: Connection::Unreliable,
             dest_qp: Qpn::new(6),
             pkey: Pkey::DEFAULT,
@@ -134,7 +136,7 @@ impl Pair {
         }));
     }
 
-    /// All that there is to send.
+    /// Returns all packets to send.
     fn packets(&mut self) -> Vec<Wire> {
         let mut packets = Vec::new();
         loop {
@@ -559,7 +561,7 @@ fn a_drain_ends_when_the_last_packet_is_out() {
     );
 }
 
-/// Whatever is lost, doubled or swapped: what completes is a message as it was sent, and each
+/// Despite loss, duplication and reordering, a completed message is one that was sent, and each
 /// receive completes once.
 // Rules: UCX-6
 #[test]
@@ -611,8 +613,8 @@ fn a_bad_network_never_mixes_messages() {
     }
 }
 
-/// Packets of all kinds, with whatever PSN, length, key and place: the world checks as it goes that
-/// nothing is touched that was not granted, and that each receive completes once and in order.
+/// Packets of all kinds, with any PSN, length, key and address. The world checks that nothing is
+/// touched without a grant, and that each receive completes once and in order.
 // Rules: ACK-17, VAL-16
 #[test]
 fn no_packet_does_harm() {

@@ -46,7 +46,7 @@ impl DatagramRecvHost for Host<'_> {
     }
 }
 
-/// What a sender sees: its payloads are the bytes themselves, its addresses have names.
+/// The host of a sender. Its payloads are the bytes themselves, its addresses are names.
 #[derive(Default)]
 struct Outbox {
     queue: VecDeque<Result<DatagramRequest<Vec<u8>, &'static str>, BadRequest>>,
@@ -127,7 +127,7 @@ fn sender() -> Sending {
     sender
 }
 
-/// The next datagram on the wire: the packet and its payload.
+/// Returns the next datagram on the wire: the packet and its payload.
 fn next(sender: &mut Sending, outbox: &mut Outbox) -> Option<(Packet, Vec<u8>)> {
     let datagram = sender.poll_transmit(Mtu::B1024, outbox)?;
     assert_eq!(*datagram.address, "there");
@@ -535,7 +535,7 @@ fn a_datagram_that_was_taken_back_comes_again() {
     let (packet, _) = next(&mut sender, &mut outbox).unwrap();
     assert_eq!(packet.bth.psn, Psn::new(FIRST).next());
     sender.unsend();
-    // It is flushed before what was posted after it.
+    // It is flushed before later requests.
     outbox.post(3, 7);
     assert_eq!(sender.enter_error(&mut outbox), Flush::Done);
     let statuses = [Status::Success, Status::Flushed, Status::Flushed];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What things cost on machines of several kinds.
+//! The costs of operations on machines of several kinds.
 
 /// A machine. Times are in nanoseconds, those of a byte in picoseconds.
 #[derive(Clone, Copy)]
@@ -8,7 +8,7 @@ pub(crate) struct Costs {
     pub(crate) name: &'static str,
     /// CPUs of a host.
     pub(crate) cpus: usize,
-    /// The peer is on another host of the kind. Otherwise what a CPU sends is received by it.
+    /// The link to the peer on another host of the kind. Without it a CPU receives its own packets.
     pub(crate) wire: Option<Wire>,
     /// A request is written to the queue.
     pub(crate) post: u64,
@@ -17,11 +17,11 @@ pub(crate) struct Costs {
     pub(crate) poll: u64,
     /// An event is fetched, and the next one asked for.
     pub(crate) event: u64,
-    /// For who interrupts another CPU.
+    /// The interrupting CPU's time.
     pub(crate) interrupt: u64,
-    /// From there until a softirq begins on that CPU.
+    /// The time from an interrupt until a softirq begins on that CPU.
     pub(crate) delivery: u64,
-    /// From that until a worker or a process begins.
+    /// The time from the softirq until a worker or a process begins.
     pub(crate) wake: u64,
     /// Between two that take turns on a CPU.
     pub(crate) switch: u64,
@@ -33,9 +33,9 @@ pub(crate) struct Costs {
     pub(crate) send: u64,
     /// It is looked up, checked and placed.
     pub(crate) receive: u64,
-    /// Layers of the network, for what passes them together.
+    /// The layers of the network, once for each train.
     pub(crate) train: u64,
-    /// A packet is put aside and taken back.
+    /// A packet is steered and taken from the backlog.
     pub(crate) aside: u64,
     pub(crate) acknowledge: u64,
     pub(crate) acknowledged: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Costs {
     pub(crate) receive_byte: u64,
 }
 
-/// What is between two hosts.
+/// The link between two hosts.
 #[derive(Clone, Copy)]
 pub(crate) struct Wire {
     pub(crate) latency: u64,
@@ -78,7 +78,7 @@ pub(crate) const EMULATOR: Costs = Costs {
     receive_byte: 1_500,
 };
 
-/// A guest with hardware support: what leaves it is dear, and another CPU is asleep outside of it.
+/// A guest with hardware support: leaving it is expensive, and another CPU sleeps outside of it.
 pub(crate) const GUEST: Costs = Costs {
     name: "guest",
     cpus: 4,
@@ -128,7 +128,7 @@ pub(crate) const SERVER: Costs = Costs {
     ..EMULATOR
 };
 
-/// Two large servers with cards of 100 Gb/s, whose receive queues are chosen by a hash of the queue pair.
+/// Two large servers with cards of 100 Gb/s. A hash of the queue pair selects the receive queue.
 pub(crate) const CARDS: Costs = Costs {
     name: "cards",
     cpus: 64,

@@ -34,7 +34,7 @@ impl Machine {
         self.send_by(qp, sender, cx);
     }
 
-    /// The queue pair with which it is kept what its poster does.
+    /// Returns the queue pair that stands for the poster of `qp`.
     pub(super) fn known_by(&self, qp: usize) -> usize {
         let poster = self.qps[qp].poster.filter(|_| self.rules.joins_qps);
         poster.map_or(qp, |poster| self.posters[poster].qps[0])
@@ -149,6 +149,7 @@ impl Machine {
             is_handed_over: false,
             stops_sending: false,
             is_left: other.is_some(),
+            is_stranded: false,
             ahead,
         };
         let run = gate.closed().unwrap_or_else(|| self.pump(qp, cx));
@@ -235,7 +236,7 @@ impl Machine {
         }
     }
 
-    /// Has the network carry a train, or single frames.
+    /// Sends a train, or single frames, over the network.
     fn carry(&mut self, qp: usize, first: Packet, count: u32, bytes: u64, cx: &mut Context) {
         let peer = self.qps[qp].peer;
         let arrived = Task::Arrived {
@@ -490,7 +491,7 @@ impl Machine {
         self.reply_on(qp, cpu.unwrap_or(cx.cpu), cx);
     }
 
-    /// Sends what is owed. Returns the CPU that has to, if that is another one.
+    /// Sends the owed replies. Returns the CPU that must send them, if it is another one.
     fn reply_run(&mut self, qp: usize, cx: &mut Context) -> Option<usize> {
         cx.t = cx.t.max(self.qps[qp].recv_free) + self.costs.run;
         let ahead = self.replies_ahead(qp, cx);
@@ -538,8 +539,8 @@ impl Machine {
     }
 }
 
-/// The CPU of the receive queue of a connection's packets, of so many. A few connections are spread as
-/// evenly as can be.
+/// Returns the CPU of the receive queue for a connection's packets. It spreads a few connections as
+/// evenly as possible.
 fn hash(connection: usize, cpus: usize) -> usize {
     let mixed = (connection as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
     ((mixed * cpus as u64) >> 32) as usize

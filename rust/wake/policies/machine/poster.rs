@@ -4,10 +4,10 @@
 
 use std::collections::VecDeque;
 
-/// How a process looks for completions.
+/// The way in which a process polls for completions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Poll {
-    /// When it can post no more.
+    /// Only when it cannot post.
     Full,
     /// After each post.
     Each,
@@ -15,7 +15,7 @@ pub(crate) enum Poll {
     Events,
 }
 
-/// What each process of a workload does.
+/// The work of each process of a workload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) threads: usize,
@@ -47,7 +47,7 @@ pub(crate) const STREAM: Load = Load {
     is_ping_pong: false,
 };
 
-/// What a process waits for.
+/// The event that a process waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// Nothing: it runs, or is about to.
@@ -101,7 +101,7 @@ impl Poster {
         }
     }
 
-    /// Whether it may post, as far as that is not up to the depth of a queue pair.
+    /// Returns true if it may post, apart from the depth of a queue pair.
     pub(crate) fn may_post(&self) -> bool {
         if self.posted >= self.load.messages || self.posted >= self.rests_at {
             return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the driver knows of a queue pair: as `stream.rs`, `steering.rs` and `backlog.rs` keep it.
+//! The driver's state of a queue pair: as `stream.rs`, `steering.rs` and `backlog.rs` keep it.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -93,7 +93,7 @@ impl LastSent {
         self.much_at = Stamp::new(now);
     }
 
-    /// Returns the CPU if it is another than `here`, and what it has sent may be overtaken.
+    /// Returns the sending CPU if it is not `here`, and its packets may be overtaken.
     pub(crate) fn ahead(
         &self,
         here: usize,
@@ -159,7 +159,7 @@ pub(crate) struct Qp {
     /// When the lock of the send half is free, and of the receive half.
     pub(crate) send_free: u64,
     pub(crate) recv_free: u64,
-    /// Messages; of them those whose completion was written, and seen.
+    /// Messages that were posted, retired, completed in the queue, and seen by the poster.
     pub(crate) posted: u64,
     pub(crate) retired: u64,
     pub(crate) complete: u64,
@@ -175,7 +175,7 @@ pub(crate) struct Qp {
 
 /// The payload of a packet.
 const MTU: u32 = 4096;
-/// Payload of what passes the network's layers together, and frames of it.
+/// The most payload bytes and frames of a train.
 const TRAIN_BYTES: u32 = 60 << 10;
 const TRAIN_FRAMES: u32 = 63;
 
@@ -208,12 +208,12 @@ impl Qp {
         }
     }
 
-    /// Packets of a message.
+    /// Returns the number of packets of a message.
     pub(crate) fn packets(&self) -> u64 {
         u64::from(self.load.size.div_ceil(MTU).max(1))
     }
 
-    /// Bytes of that packet of a request.
+    /// Returns the length of that packet of a request.
     pub(crate) fn bytes(&self, packet: u64) -> u32 {
         match self.is_last(packet) {
             true => self.load.size - (self.packets() as u32 - 1) * MTU,

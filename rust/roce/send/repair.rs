@@ -1,0 +1,714 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sending again no more than was lost.
+//!
+//! A NAK names the oldest packet that the peer lacks. Nothing says whether the peer has kept the packets
+//! behind it. So the requester sends this packet alone again, and the answer tells:
+//!
+//! ```text
+//!   the peer has more, or lacks a later packet:   it keeps packets
+//!   the peer lacks the very next packet:          it drops them, or more was lost in a row
+//! ```
+//!
+//! If the peer is known to keep packets and lacks the very next one, the next repair has twice as many
+//! packets. If the peer is known to drop packets, the requester goes back n at once, and tries a repair
+//! again after some losses.
+//!
+//! What is missing may only be late: then it is waited for first, see the module `lateness`.
+//!
+//! Of responses the requester is the receiver. The host keeps those that come before their turn, and the
+//! requester asks again for the missing ones alone: a part of a READ, or one request.
+
+use core::ops::DerefMut;
+
+use super::lateness::Held;
+use super::window::{Entry, Outstanding, Slot, Window};
+use super::{Blocked, Failure, Requester, Running, Sequence, Timer};
+use crate::congestion::{Before, Loss};
+use crate::event::Event;
+use crate::host::{Handled, SendHost};
+use crate::limits::{MAX_EARLY_PSNS, MAX_REPAIR_PACKETS, RETRY_KEEPING};
+use crate::num::Psn;
+use crate::time::Instant;
+
+/// Whether the peer keeps early packets, as far as known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Keeping {
+    Unknown,
+    Keeps,
+    /// It drops them. After so many losses it may have changed.
+    Drops(u8),
+}
+
+/// What is missing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Missing {
+    /// So many packets, which the peer lacks.
+    Requests(u16),
+    /// Maybe so many packets, or the acknowledgement of them.
+    Unknown(u16),
+    /// Responses that we lack.
+    Responses,
+}
+
+/// What the answer to a repair tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Answer {
+    /// Nothing, or nothing more: the packet was sent more than twice, or the answer came.
+    Nothing,
+    /// How long it takes, or that the packet was not lost but late.
+    Time,
+    /// How long it takes, however short that is.
+    TimeOnly,
+    /// The packet was late: it came before the repair.
+    Late,
+}
+
+/// Packets that are sent again, though not those behind them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Repair {
+    missing: Missing,
+    /// The oldest PSN of them.
+    start: Psn,
+    /// The PSN after the last of them.
+    stop: Psn,
+    /// The PSN after the last that was ever sent when the repair began.
+    end: Psn,
+    /// Not all of them are sent.
+    is_under_way: bool,
+    /// When it began.
+    at: Instant,
+    /// What its answer tells.
+    answer: Answer,
+    /// What the law of congestion control allowed before.
+    before: Before,
+}
+
+/// Responses that came before their turn, and which the host may have kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EarlyResponses {
+    /// The PSN of the first of them.
+    first: Psn,
+    /// The PSN after the last.
+    stop: Psn,
+    /// Others behind them were not kept, as they were too far ahead.
+    has_dropped: bool,
+}
+
+impl EarlyResponses {
+    /// Returns the PSN after the responses to `entry`, the oldest request, that are missing.
+    fn missing_of<P>(&self, entry: &Outstanding<P>) -> Psn {
+        match self.first.is_before(entry.end()) {
+            true => self.first,
+            false => entry.end(),
+        }
+    }
+}
+
+impl Repair {
+    /// Returns how many packets were sent again if the peer has them, and lacks the very next one.
+    fn got_no_further(&self, unacked: Psn) -> Option<u16> {
+        let is_so = unacked == self.stop && self.stop.is_before(self.end) && !self.was_late();
+        match self.missing {
+            Missing::Requests(packets) => is_so.then_some(packets),
+            Missing::Unknown(packets) => is_so.then_some(packets),
+            Missing::Responses => None,
+        }
+    }
+
+    /// Returns true if the peer has these packets, and not all that was sent before them.
+    fn has_arrived(&self, unacked: Psn) -> bool {
+        match self.missing {
+            Missing::Requests(_) => {
+                !unacked.is_before(self.stop) && unacked.is_before(self.end) && !self.was_late()
+            }
+            // Others may have been on their way.
+            Missing::Unknown(_) => self.got_no_further(unacked).is_some(),
+            Missing::Responses => false,
+        }
+    }
+
+    /// Returns true if the peer lacks what is behind as many packets as it has room to keep.
+    fn filled(&self, unacked: Psn) -> bool {
+        !self.was_late() && unacked.distance_from(self.start) >= MAX_EARLY_PSNS
+    }
+
+    /// Returns true if it was for nothing, as the packet was only late.
+    fn was_late(&self) -> bool {
+        self.answer == Answer::Late
+    }
+
+    /// Returns true if it was a question, and nothing was known to be missing.
+    fn is_probe(&self) -> bool {
+        matches!(self.missing, Missing::Unknown(_))
+    }
+
+    /// Returns true if `psn` is of it.
+    fn has(&self, psn: Psn) -> bool {
+        !psn.is_before(self.start) && psn.is_before(self.stop)
+    }
+}
+
+impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
+    /// Sends the oldest outstanding packet again, which the peer lacks, unless it may be late.
+    // Rules: RTY-22
+    pub(super) fn repair<H: SendHost<Payload = P>>(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+    ) -> Result<(), Failure> {
+        let keeps = self.sequence.keeping == Keeping::Keeps;
+        if keeps && self.sequence.waits_for(Held::Request, now) {
+            return Ok(());
+        }
+        self.repair_now(now, host)
+    }
+
+    /// Ends the wait for a packet that may be late, and has it sent again. Returns true if one was waited for.
+    // Rules: RTY-22
+    pub(super) fn end_wait<H: SendHost<Payload = P>>(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+    ) -> Result<bool, Failure> {
+        let held = self.sequence.lateness.held();
+        match held {
+            Held::Nothing | Held::Given => return Ok(false),
+            Held::Request | Held::Response => self.sequence.lateness.give_up(),
+        }
+        self.sequence.arm_probe(now);
+        match held {
+            Held::Response => self.ask_again_now(now, host)?,
+            _ => self.repair_now(now, host)?,
+        }
+        Ok(true)
+    }
+
+    /// Sends the oldest outstanding packet again, which the peer lacks, alone or with those behind it.
+    // Rules: NAK-14, RTY-15, RTY-18
+    fn repair_now<H: SendHost<Payload = P>>(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+    ) -> Result<(), Failure> {
+        let sequence = &mut *self.sequence;
+        // Rules: DUP-18, NAK-15
+        if sequence.recovering || matches!(sequence.timer, Timer::Rnr(_)) || sequence.awaits(now) {
+            return Ok(());
+        }
+        let unacked = sequence.unacked;
+        let last = sequence
+            .repair
+            .and_then(|last| last.got_no_further(unacked));
+        let was_probe = sequence.repair.is_some_and(|last| last.is_probe());
+        let has_filled = sequence.repair.is_some_and(|last| last.filled(unacked));
+        if sequence.keeping == Keeping::Keeps && has_filled {
+            // It has no room for what was behind.
+            return self.recover_from(Loss::Some(1), now, host);
+        }
+        let packets = match (sequence.keeping, last) {
+            // Either more was lost, or the peer is only slow: that is no reason to send all again.
+            (_, Some(packets)) if was_probe && packets < MAX_REPAIR_PACKETS => {
+                let packets = packets.saturating_mul(2);
+                let stop = unacked.add(packets.into());
+                sequence.begin_repair(now, Missing::Unknown(packets), stop);
+                sequence.arm_ack_timer(now);
+                return Ok(());
+            }
+            (_, Some(_)) if was_probe => return self.recover(now, host),
+            (Keeping::Drops(left @ 1..), _) => {
+                sequence.keeping = Keeping::Drops(left.wrapping_sub(1));
+                return self.recover(now, host);
+            }
+            (Keeping::Keeps, Some(packets)) => packets.saturating_mul(2),
+            (Keeping::Unknown | Keeping::Drops(0), Some(_)) => {
+                sequence.keeping = Keeping::Drops(RETRY_KEEPING);
+                return self.recover(now, host);
+            }
+            (_, None) => 1,
+        };
+        if packets > MAX_REPAIR_PACKETS {
+            // It keeps some, and more was lost in a row than that, or than it had room for.
+            return self.recover(now, host);
+        }
+        let stop = unacked.add(packets.into());
+        self.begin_counted(now, Missing::Requests(packets), stop, host)
+    }
+
+    /// Begins a repair that counts as a retry.
+    fn begin_counted<H: SendHost<Payload = P>>(
+        &mut self,
+        now: Instant,
+        missing: Missing,
+        stop: Psn,
+        host: &mut H,
+    ) -> Result<(), Failure> {
+        let count = stop.distance_from(self.sequence.unacked);
+        self.sequence.recovering = true;
+        let before = self.sequence.pace.before();
+        self.sequence
+            .lost(Loss::Some(count.min(MAX_REPAIR_PACKETS.into())), now);
+        self.count_retry(host)?;
+        self.sequence.round_trip.answered(now);
+        self.sequence.begin_repair(now, missing, stop);
+        if let Some(repair) = &mut self.sequence.repair {
+            repair.before = before;
+        }
+        self.sequence.arm_ack_timer(now);
+        Ok(())
+    }
+
+    /// Continues after a successful repair. Packets that are missing now were sent before the
+    /// repair, so they are lost.
+    // Rules: RTY-18
+    pub(super) fn check_repair<H: SendHost<Payload = P>>(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+    ) -> Result<(), Failure> {
+        let unacked = self.sequence.unacked;
+        // Its answer may be on its way.
+        if self.window.good(0).is_none_or(Outstanding::is_answered) {
+            return Ok(());
+        }
+        match self.sequence.repair {
+            Some(repair) if repair.has_arrived(unacked) => self.repair(now, host),
+            _ => Ok(()),
+        }
+    }
+
+    /// Handles an acknowledgement without news: the peer got a later packet. If it comes long after
+    /// a repair, the repair was lost. If it comes without one, and the peer keeps packets, the NAK
+    /// was lost.
+    // Rules: RTY-19
+    pub(super) fn handle_repeated(&mut self, now: Instant, psn: Psn) {
+        let sequence = &mut *self.sequence;
+        let unacked = sequence.unacked;
+        if psn.next() != unacked || sequence.awaits(now) || sequence.sends_again() {
+            return;
+        }
+        // The answer to a READ may be on its way.
+        if self.window.good(0).is_none_or(Outstanding::is_answered) {
+            return;
+        }
+        let was_due = sequence
+            .moved_at
+            .after_ns(sequence.round_trip.patience_ns());
+        let (missing, stop) = match sequence.repair {
+            Some(repair) if repair.has(unacked) => (repair.missing, repair.stop),
+            // An acknowledgement that comes soon after another one may be for a duplicate.
+            _ if sequence.keeping == Keeping::Keeps && was_due <= now => {
+                (Missing::Requests(1), unacked.next())
+            }
+            _ => return,
+        };
+        sequence.ask_unheard(now, |sequence| sequence.begin_repair(now, missing, stop));
+    }
+
+    /// Handles a response with the PSNs from `psn` to `stop`, which came before its turn: asks for those that
+    /// are missing, once, and says whether the host may keep this one.
+    // Rules: ACK-6, RTY-21
+    pub(super) fn handle_early<H: SendHost<Payload = P>>(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        stop: Psn,
+        host: &mut H,
+    ) -> Result<Handled, Failure> {
+        if self.is_kept {
+            return self.handle_early_again(now, psn, host);
+        }
+        host.observe(Event::ResponseGap);
+        if let Some(left) = self.sequence.drops_responses.checked_sub(1) {
+            if !self.sequence.recovering {
+                self.sequence.drops_responses = left;
+            }
+            return self.recover(now, host).map(|()| Handled::Done);
+        }
+        let may_be_kept = self.sequence.may_keep(psn, stop);
+        self.ask_again(now, host)?;
+        Ok(match may_be_kept {
+            true => Handled::Early,
+            false => Handled::Done,
+        })
+    }
+
+    /// Handles an early response that was kept before, and is still early.
+    fn handle_early_again<H: SendHost<Payload = P>>(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        host: &mut H,
+    ) -> Result<Handled, Failure> {
+        let sequence = &mut *self.sequence;
+        let Some(early) = &mut sequence.early else {
+            return Ok(Handled::Done);
+        };
+        early.first = psn;
+        let unacked = sequence.unacked;
+        let is_asked_for = sequence.repairs(unacked) || unacked.is_before(sequence.asked_again_to);
+        if !is_asked_for {
+            self.ask_again(now, host)?;
+        }
+        Ok(Handled::Early)
+    }
+
+    /// Asks again for the responses behind those that were kept, if they were too many.
+    // Rules: RTY-21
+    pub(super) fn ask_for_rest<H: SendHost<Payload = P>>(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+    ) -> Result<(), Failure> {
+        let is_answered = self.window.good(0).is_some_and(Outstanding::is_answered);
+        if core::mem::take(&mut self.sequence.lacks_rest) && is_answered {
+            return self.ask_again_now(now, host);
+        }
+        Ok(())
+    }
+
+    /// Asks again for the oldest responses that are missing, unless they may be late.
+    fn ask_again<H: SendHost<Payload = P>>(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+    ) -> Result<(), Failure> {
+        if self.sequence.waits_for(Held::Response, now) {
+            return Ok(());
+        }
+        self.ask_again_now(now, host)
+    }
+
+    /// Asks again for the oldest responses that are missing.
+    fn ask_again_now<H: SendHost<Payload = P>>(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+    ) -> Result<(), Failure> {
+        let sequence = &*self.sequence;
+        // Rules: DUP-18, NAK-15
+        if sequence.recovering || matches!(sequence.timer, Timer::Rnr(_)) {
+            return Ok(());
+        }
+        let Some(entry) = self.window.good(0) else {
+            return self.recover(now, host);
+        };
+        let stop = sequence.missing_responses_of(entry);
+        self.begin_counted(now, Missing::Responses, stop, host)
+    }
+
+    /// Sends the oldest outstanding packet again, as nothing was heard for some round trips. The
+    /// peer answers it in any case. A READ is only requested up to its first response that has
+    /// come.
+    // Rules: RTY-20
+    pub(super) fn probe<H: SendHost<Payload = P>>(&mut self, now: Instant, host: &mut H) {
+        let sequence = &mut *self.sequence;
+        let Some(Entry::Good(entry)) = self.window.get(0) else {
+            return;
+        };
+        if sequence.outstanding() == 0 {
+            return;
+        }
+        if sequence.sends_again() {
+            // All of it that may be outstanding may be lost again: nobody would tell.
+            if sequence.blocked == Some(Blocked::PsnWindow) {
+                host.observe(Event::Probe);
+                sequence.lost(Loss::Silence, now);
+                sequence.ask_unheard(now, Sequence::go_back);
+            }
+            return;
+        }
+        let has_gap = entry.is_answered() && sequence.early.is_some();
+        if sequence.may_lack_all && !has_gap && !sequence.repairs(sequence.unacked) {
+            sequence.may_lack_all = false;
+            host.observe(Event::Probe);
+            return sequence.ask_unheard(now, Sequence::go_back);
+        }
+        if entry.is_answered() && !has_gap {
+            return;
+        }
+        let (missing, stop) = sequence.oldest_missing(entry);
+        host.observe(Event::Probe);
+        sequence.ask_unheard(now, |sequence| sequence.begin_repair(now, missing, stop));
+    }
+
+    /// Sends the oldest outstanding packet again after a timeout, or the request for its responses. The peer may
+    /// only be slow: all packets again would make it slower. The answer tells whether the peer lacks those
+    /// behind it. If it does not, and nothing follows, a probe goes back n.
+    // Rules: RTY-1
+    pub(super) fn ask_after_timeout(&mut self, now: Instant) {
+        let sequence = &mut *self.sequence;
+        let Some(oldest) = self.window.good(0) else {
+            return sequence.go_back();
+        };
+        // All is sent again already, as far as the window allows. A repair would end that.
+        let is_repairing = sequence.repair.is_some_and(|repair| repair.is_under_way);
+        if sequence.sends_again() && sequence.blocked == Some(Blocked::PsnWindow) && !is_repairing {
+            return sequence.go_back();
+        }
+        let (missing, stop) = sequence.oldest_missing(oldest);
+        sequence.may_lack_all = true;
+        sequence.begin_repair(now, missing, stop);
+        // The answer may be one to what was sent before. So its time says nothing.
+        sequence.round_trip.forget();
+        if let Some(repair) = &mut sequence.repair {
+            repair.answer = Answer::Nothing;
+        }
+    }
+
+    /// Ends the repair that is under way if `next` is past it: what comes next was never sent.
+    #[inline]
+    pub(super) fn end_repair(&mut self) {
+        self.sequence.end_repair(self.window);
+    }
+}
+
+impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
+    /// Says that the host has not kept a response that was [early](Handled::Early). All of them are asked for
+    /// again, now and after the next losses.
+    // Rules: RTY-21
+    pub fn not_kept(&mut self) {
+        if let Some(running) = self.running() {
+            running.sequence.drops_responses = RETRY_KEEPING;
+            running.sequence.early = None;
+            if !matches!(running.sequence.timer, Timer::Rnr(_)) {
+                running.sequence.go_back();
+            }
+        }
+    }
+}
+
+impl Sequence {
+    /// Returns true if the oldest outstanding packet, which is missing, is waited for from now on, or still.
+    // Rules: RTY-22
+    fn waits_for(&mut self, what: Held, now: Instant) -> bool {
+        match self.lateness.held() {
+            Held::Request | Held::Response if now < self.probe_at => return true,
+            Held::Request | Held::Response => {
+                self.lateness.give_up();
+                return false;
+            }
+            Held::Given => return false,
+            Held::Nothing => {}
+        }
+        let (unacked, wait_ns) = (self.unacked, self.lateness.wait_ns());
+        let was_sent_again = unacked.is_before(self.asked_again_to) || self.repairs(unacked);
+        // Only the timer ends the wait for sure.
+        let may_wait = wait_ns > 0 && matches!(self.timer, Timer::Ack(_));
+        if !may_wait || was_sent_again || self.recovering {
+            return false;
+        }
+        self.lateness.hold(what);
+        self.probe_at = now.after_ns(wait_ns);
+        true
+    }
+
+    /// Learns from what is acknowledged how late packets are: one that was missing came while it was waited for,
+    /// or before it can have come again. Measures how long a repair takes otherwise.
+    // Rules: RTY-22
+    fn learn_lateness(&mut self, now: Instant) {
+        if let Held::Request | Held::Response = self.lateness.held() {
+            let wait_ns = self.lateness.wait_ns();
+            let late_ns = now.after_ns(wait_ns).since(self.probe_at);
+            self.lateness.prove(late_ns, &self.round_trip);
+        }
+        self.lateness.hold(Held::Nothing);
+        let unacked = self.unacked;
+        let Some(repair) = &mut self.repair else {
+            return;
+        };
+        if unacked.is_before(repair.stop) {
+            return;
+        }
+        let took_ns = now.since(repair.at);
+        match repair.answer {
+            Answer::Time if self.round_trip.is_too_soon(took_ns) => {
+                repair.answer = Answer::Late;
+                // If it was waited for before, it was late by that, too.
+                let late_ns = took_ns.saturating_add(self.lateness.wait_ns());
+                self.lateness.suspect(late_ns, &self.round_trip);
+                self.pace.forgive(repair.before);
+            }
+            Answer::Time | Answer::TimeOnly => {
+                repair.answer = Answer::Nothing;
+                self.round_trip.measured(took_ns);
+            }
+            Answer::Nothing | Answer::Late => {}
+        }
+    }
+
+    /// Returns what to send again first of `oldest`, the oldest request, and the PSN after that.
+    fn oldest_missing<P>(&self, oldest: &Outstanding<P>) -> (Missing, Psn) {
+        match oldest.is_answered() {
+            true => (Missing::Responses, self.missing_responses_of(oldest)),
+            false => (Missing::Unknown(1), self.unacked.next()),
+        }
+    }
+
+    /// Returns the PSN after the responses to `oldest`, the oldest request, that are missing.
+    fn missing_responses_of<P>(&self, oldest: &Outstanding<P>) -> Psn {
+        match self.early {
+            Some(early) => early.missing_of(oldest),
+            None => oldest.end(),
+        }
+    }
+
+    /// Returns true if the last repair includes `psn`.
+    fn repairs(&self, psn: Psn) -> bool {
+        self.repair.is_some_and(|repair| repair.has(psn))
+    }
+
+    /// Returns true if packets that were sent are to be sent again now.
+    pub(super) fn sends_again(&self) -> bool {
+        self.next != self.end
+    }
+
+    /// Returns true if the oldest outstanding packet was sent again so lately that the answer may be on its
+    /// way.
+    fn awaits(&self, now: Instant) -> bool {
+        let Some(repair) = self.repair else {
+            return false;
+        };
+        let due = repair.at.after_ns(self.round_trip.patience_ns());
+        repair.has(self.unacked) && now < due
+    }
+
+    /// Has packets sent again as `again` says, though nothing new was heard. So the timeout is not put off: the
+    /// process has said how long to wait for an answer.
+    fn ask_unheard(&mut self, now: Instant, again: impl FnOnce(&mut Self)) {
+        let timer = self.timer;
+        again(self);
+        self.timer = timer;
+        self.arm_probe(now);
+    }
+
+    /// Has packets sent again, from the oldest outstanding one up to `stop`.
+    fn begin_repair(&mut self, now: Instant, missing: Missing, stop: Psn) {
+        let (start, end) = (self.unacked, self.end);
+        let (asked_again_to, round_trip) = (self.asked_again_to, self.round_trip);
+        let was_sent_again = self.repairs(start);
+        let is_unknown = matches!(missing, Missing::Unknown(_));
+        let was_waited_for = self.lateness.held() == Held::Given;
+        let answer = match was_sent_again || is_unknown {
+            true => Answer::Nothing,
+            // All was sent again before, so it may be the third.
+            false if was_waited_for || start.is_before(asked_again_to) => Answer::TimeOnly,
+            false => Answer::Time,
+        };
+        let before = self.pace.before();
+        self.go_back();
+        self.asked_again_to = asked_again_to;
+        if is_unknown {
+            // It may be only a long way, which is not to be measured anew for ever.
+            self.round_trip = round_trip;
+            self.round_trip.asked(stop, now);
+        }
+        self.has_asked_for_parts |= missing == Missing::Responses;
+        self.repair = Some(Repair {
+            missing,
+            start,
+            stop,
+            end,
+            is_under_way: true,
+            at: now,
+            answer,
+            before,
+        });
+    }
+
+    /// Ends the repair that is under way if `next` is past it.
+    #[inline]
+    pub(super) fn end_repair<P, S>(&mut self, window: &Window<P, S>)
+    where
+        S: DerefMut<Target = [Slot<P>]>,
+    {
+        let next = self.next;
+        match &mut self.repair {
+            Some(repair) if repair.is_under_way && !next.is_before(repair.stop) => {
+                repair.is_under_way = false;
+                if repair.missing != Missing::Responses {
+                    // One packet may stand for several PSNs.
+                    repair.stop = next;
+                }
+            }
+            _ => return,
+        }
+        self.next = self.end;
+        self.cursor = window.count_before(self.end);
+    }
+
+    /// Returns true if the packet that ends at `end` is the last of a repair.
+    #[inline]
+    pub(super) fn ends_repair(&self, end: Psn) -> bool {
+        match self.repair {
+            Some(repair) => repair.is_under_way && !end.is_before(repair.stop),
+            None => false,
+        }
+    }
+
+    /// Returns the PSN up to which responses are asked for again now.
+    #[inline]
+    pub(super) fn asks_up_to(&self) -> Option<Psn> {
+        self.repair
+            .filter(|repair| repair.is_under_way && repair.missing == Missing::Responses)
+            .map(|repair| repair.stop)
+    }
+
+    /// Takes back that the packet `psn` was sent, as far as a repair is concerned.
+    pub(super) fn reopen_repair(&mut self, psn: Psn) {
+        if let Some(repair) = &mut self.repair {
+            repair.is_under_way |= psn.is_before(repair.stop);
+        }
+    }
+
+    /// Returns true if the host may keep a response that came before its turn. Notes that it does.
+    fn may_keep(&mut self, psn: Psn, stop: Psn) -> bool {
+        let is_near = psn.distance_from(self.unacked) < MAX_EARLY_PSNS;
+        match &mut self.early {
+            Some(early) if !is_near => {
+                early.has_dropped = true;
+                return false;
+            }
+            None if !is_near => return false,
+            Some(early) => {
+                if psn.is_before(early.first) {
+                    early.first = psn;
+                }
+                if early.stop.is_before(stop) {
+                    early.stop = stop;
+                }
+            }
+            early @ None => {
+                *early = Some(EarlyResponses {
+                    first: psn,
+                    stop,
+                    has_dropped: false,
+                });
+            }
+        }
+        true
+    }
+
+    /// Learns from what is acknowledged whether the peer keeps packets: nothing behind a repair was sent
+    /// again. Forgets what is over.
+    #[inline]
+    pub(super) fn learn(&mut self, now: Instant) {
+        let unacked = self.unacked;
+        self.learn_lateness(now);
+        if let Some(repair) = self.repair {
+            let is_of_requests = matches!(repair.missing, Missing::Requests(_));
+            if is_of_requests && repair.stop.is_before(unacked) {
+                self.keeping = Keeping::Keeps;
+            }
+            let is_over = match repair.missing {
+                Missing::Requests(_) | Missing::Unknown(_) => !unacked.is_before(repair.end),
+                Missing::Responses => !unacked.is_before(repair.stop),
+            };
+            self.repair = Some(repair).filter(|_| !is_over);
+        }
+        if let Some(early) = self.early.filter(|early| !unacked.is_before(early.stop)) {
+            self.early = None;
+            self.lacks_rest |= early.has_dropped;
+        }
+    }
+}

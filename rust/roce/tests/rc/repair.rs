@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Lost packets are sent again, with as few others as possible.
+
+use roce::congestion::Law;
+use roce::event::Event;
+use roce::num::Mtu;
+use roce::opcode::Operation;
+
+use crate::net::{all_succeeded, read, send, write, Link, Net, Setup, A, B};
+
+const PACKETS: u64 = 200;
+
+/// A WRITE of many packets, to a peer that keeps packets or not.
+fn stream(keeps: bool) -> Net {
+    let mut net = Net::new(Setup {
+        keeps,
+        mtu: Mtu::B256,
+        link: Link {
+            delay_ns: 5_000,
+            batch: 4,
+            ..Link::default()
+        },
+        ..Setup::default()
+    });
+    net.post(A, 0, write(0), 0, 256 * PACKETS as u32);
+    net
+}
+
+/// Loses the packets to B that are of these numbers.
+fn lose(net: &mut Net, lost: impl Fn(u64) -> bool + 'static) {
+    let mut number = 0;
+    net.filter = Box::new(move |to, _| {
+        number += u64::from(to == B);
+        to == A || !lost(number - 1)
+    });
+}
+
+fn check(net: &Net) -> usize {
+    let (a, b) = (&net.ends[A].world, &net.ends[B].world);
+    all_succeeded(&a.sent_statuses(), [0]);
+    let len = 256 * PACKETS as usize;
+    assert_eq!(b.bytes(0, len), a.bytes(0, len));
+    assert_eq!(a.count(Event::AckTimeout), 0);
+    net.assert_quiet();
+    net.ends[A].transmitted.len()
+}
+
+// Rules: PSN-19, RTY-18
+#[test]
+fn one_lost_packet_is_sent_again_alone() {
+    for lost in [0, 1, 50, 100, PACKETS - 2] {
+        let mut net = stream(true);
+        lose(&mut net, move |number| number == lost);
+        net.run();
+        assert_eq!(check(&net) as u64, PACKETS + 1, "{lost} was lost");
+        assert_eq!(net.ends[A].world.count(Event::Retransmit), 1);
+    }
+}
+
+// Rules: PSN-19
+#[test]
+fn a_packet_that_is_late_behind_a_gap_is_not_sent_again() {
+    let mut net = stream(true);
+    net.send_some(A, 2);
+    net.setup.link.loss = 1000;
+    net.send_some(A, 1);
+    net.setup.link.loss = 0;
+    net.send_some(A, 1);
+    // It comes before what was lost is sent again, and behind many others.
+    net.setup.link.delay_ns += 4_000;
+    net.send_some(A, 1);
+    net.setup.link.delay_ns -= 4_000;
+    net.run();
+    assert_eq!(check(&net) as u64, PACKETS + 1);
+}
+
+// Rules: RTY-18
+#[test]
+fn a_peer_that_drops_early_packets_gets_all_again() {
+    let mut net = stream(false);
+    lose(&mut net, |number| number == 50);
+    net.run();
+    let sent = check(&net) as u64;
+    assert!(sent > PACKETS + 10, "{sent} packets");
+    assert_eq!(net.ends[A].world.count(Event::Retransmit), 2);
+}
+
+// Rules: RTY-18
+#[test]
+fn what_a_peer_does_is_found_out_once() {
+    let sent = [true, false].map(|keeps| {
+        let mut net = stream(keeps);
+        lose(&mut net, |number| number % 40 == 20);
+        net.run();
+        let retransmits = net.ends[A].world.count(Event::Retransmit) as u64;
+        (check(&net) as u64, retransmits)
+    });
+    // Acknowledgements tell of some losses before a NAK would.
+    assert_eq!(sent[0].0, PACKETS + 5);
+    assert!(sent[0].1 <= 5);
+    // One retransmission of the first loss was useless, and the others went back at once.
+    let (packets, retransmits) = sent[1];
+    let losses = packets.div_ceil(40);
+    assert!(retransmits <= losses + 1, "{retransmits} of {losses}");
+}
+
+// Rules: NAK-3, NAK-4, RTY-18
+#[test]
+fn a_run_of_losses_costs_no_more_than_twice_as_much() {
+    for run in [2, 3, 10, 40] {
+        let mut net = stream(true);
+        // One alone before tells that the peer keeps packets.
+        lose(&mut net, move |number| {
+            number == 10 || (80..80 + run).contains(&number)
+        });
+        net.run();
+        let again = check(&net) as u64 - PACKETS;
+        assert!(again <= 1 + 2 * run, "{again} packets again of {run}");
+    }
+}
+
+// Rules: RTY-20
+#[test]
+fn a_lost_tail_is_asked_for_before_the_timer() {
+    let mut net = stream(true);
+    net.run();
+    let before = net.now;
+    net.post_recv(B, 0, 0x30_0000, 100);
+    net.post(A, 1, send(), 0, 100);
+    let mut left = 1;
+    net.filter = Box::new(move |_, packet| {
+        let hit = packet.body.operation() == Operation::SendOnly && left > 0;
+        left -= i32::from(hit);
+        !hit
+    });
+    net.run();
+    let (a, b) = (&net.ends[A].world, &net.ends[B].world);
+    all_succeeded(&a.sent_statuses(), 0..2);
+    all_succeeded(&b.received_statuses(), [0]);
+    assert_eq!(a.count(Event::Probe), 1);
+    assert_eq!(
+        (a.count(Event::AckTimeout), a.count(Event::Retransmit)),
+        (0, 0)
+    );
+    // The timeout is 67 ms.
+    assert!(net.now.as_ns() - before.as_ns() < 10_000_000);
+}
+
+/// A connection with such a way, and such a timeout.
+fn way(delay_ns: u64, batch: usize, timeout: u8) -> Net {
+    Net::new(Setup {
+        mtu: Mtu::B256,
+        timeout,
+        link: Link {
+            delay_ns,
+            batch,
+            ..Link::default()
+        },
+        ..Setup::default()
+    })
+}
+
+/// Loses the packets to one side that are of these numbers, from 1 on.
+fn lose_to(net: &mut Net, side: usize, lost: impl Fn(u64) -> bool + 'static) {
+    let mut number = 0;
+    net.filter = Box::new(move |to, _| {
+        number += u64::from(to == side);
+        to != side || !lost(number)
+    });
+}
+
+// Rules: RTY-21
+#[test]
+fn a_response_before_more_than_can_be_kept_is_asked_for_without_a_timer() {
+    for timeout in [14, 0] {
+        let mut net = way(5_000, 4, timeout);
+        net.post(A, 0, read(0), 0, 256 * 1000);
+        lose_to(&mut net, A, |number| number == 1);
+        net.run();
+        let world = &net.ends[A].world;
+        all_succeeded(&world.sent_statuses(), [0]);
+        assert_eq!(world.count(Event::AckTimeout), 0);
+        assert_eq!(world.bytes(0, 256_000), net.ends[B].world.bytes(0, 256_000));
+    }
+}
+
+// Rules: RTY-18, RTY-20
+#[test]
+fn all_that_was_outstanding_is_lost() {
+    for keeps in [true, false] {
+        let mut net = stream(keeps);
+        lose_to(&mut net, B, |number| number <= 128);
+        net.run();
+        check(&net);
+        let world = &net.ends[A].world;
+        assert_eq!(
+            (world.count(Event::Probe), world.count(Event::AckTimeout)),
+            (1, 0)
+        );
+    }
+}
+
+// Rules: RTY-20
+#[test]
+fn all_that_was_sent_again_is_lost_again() {
+    let mut net = stream(false);
+    // One packet, and all that may be outstanding when it went back.
+    lose(&mut net, |number| {
+        number == 10 || (129..200).contains(&number)
+    });
+    net.run();
+    check(&net);
+}
+
+// Rules: RTY-20
+#[test]
+fn a_long_way_is_learned() {
+    let mut net = way(10_000_000, 4, 18);
+    for id in 0..20 {
+        net.post_recv(B, id, 0x30_0000, 100);
+        net.post(A, id, send(), 0, 100);
+        net.run();
+    }
+    all_succeeded(&net.ends[A].world.sent_statuses(), 0..20);
+    let probes = net.ends[A].world.count(Event::Probe);
+    assert!(probes <= 3, "{probes} probes");
+}
+
+// Rules: RTY-19
+#[test]
+fn a_packet_that_comes_twice_is_sent_once() {
+    let mut net = way(5_000, 1, 14);
+    // So that the peer is known to keep packets.
+    net.post(A, 0, write(0), 0, 256 * 20);
+    lose_to(&mut net, B, |number| number == 5);
+    net.run();
+    let before = net.ends[A].transmitted.len();
+    net.setup.link.duplication = 1000;
+    net.post(A, 1, write(0), 0, 100);
+    net.transmit(A);
+    net.setup.link.duplication = 0;
+    for id in 2..200u64 {
+        net.run_until(|net| net.ends[A].world.sent_statuses().len() as u64 >= id);
+        net.post(A, id, write(0), 0, 100);
+    }
+    net.run();
+    all_succeeded(&net.ends[A].world.sent_statuses(), 0..200);
+    assert_eq!(net.ends[A].transmitted.len() - before, 199);
+}
+
+// Rules: NAK-4, RTY-18
+#[test]
+fn a_loss_behind_a_read_is_noticed_without_a_timer() {
+    let mut net = way(5_000, 4, 0);
+    net.post(A, 0, write(0), 0, 100);
+    net.post(A, 1, read(0x1000), 0x1000, 100);
+    net.post(A, 2, write(0), 0, 100);
+    net.post(A, 3, write(0), 0, 100);
+    lose_to(&mut net, B, |number| number == 1 || number == 3);
+    net.run();
+    all_succeeded(&net.ends[A].world.sent_statuses(), 0..4);
+}
+
+// Rules: SEG-17, CNP-5
+#[test]
+fn a_window_that_shrinks_has_an_acknowledgement_asked_for() {
+    for law in Law::ALL {
+        let mut net = Net::new(Setup {
+            law,
+            mtu: Mtu::B256,
+            timeout: 0,
+            ..Setup::default()
+        });
+        // The window grows, so that few packets ask.
+        for id in 0..20 {
+            net.post(A, id, write(0), 0, 256 * 200);
+        }
+        net.run();
+        net.post(A, 20, write(0), 0, 256 * 1000);
+        net.send_some(A, 20);
+        for cut in 0..16 {
+            let now = net.now.after_ns(cut * 60_000);
+            net.ends[A].requester.congested(now);
+        }
+        net.run();
+        all_succeeded(&net.ends[A].world.sent_statuses(), 0..21);
+    }
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Goodput by loss and round-trip time.
+
+use crate::figure::{Figure, Line};
+use crate::table::table;
+use crate::transfer::{goodput, LINK_GBPS, MIB};
+
+/// Rates of loss, in millionths, and their names.
+const LOSSES: [(u32, &str); 8] = [
+    (0, "none"),
+    (100, "0.01%"),
+    (500, "0.05%"),
+    (1_000, "0.1%"),
+    (5_000, "0.5%"),
+    (10_000, "1%"),
+    (20_000, "2%"),
+    (50_000, "5%"),
+];
+
+/// Round-trip times, in microseconds, and their names.
+pub const RTTS: [(u32, &str); 4] = [
+    (10, "10 µs"),
+    (100, "100 µs"),
+    (1_000, "1 ms"),
+    (10_000, "10 ms"),
+];
+
+/// Goodput in Mbit/s, by round-trip time and loss.
+pub struct Losses(Vec<[u64; LOSSES.len()]>);
+
+impl Losses {
+    /// Measures all of it.
+    pub fn measure() -> Result<Self, String> {
+        let mut rows = Vec::new();
+        for (rtt_us, _) in RTTS {
+            let mut row = [0; LOSSES.len()];
+            for (cell, (loss, _)) in row.iter_mut().zip(LOSSES) {
+                *cell = goodput(rtt_us, &format!("loss = {}", f64::from(loss) / 1e6))?;
+            }
+            rows.push(row);
+        }
+        Ok(Self(rows))
+    }
+
+    /// Returns the section of the page.
+    pub fn section(&self) -> String {
+        let mut head = vec!["RTT"];
+        head.extend(LOSSES.map(|(_, name)| name));
+        let rows = RTTS.iter().zip(&self.0);
+        let rows = rows.map(|((_, name), row)| {
+            let cells = row.iter().map(u64::to_string);
+            std::iter::once((*name).to_owned()).chain(cells).collect()
+        });
+        let table = table(&head, &rows.collect::<Vec<_>>());
+        format!(
+            "\
+The table has the Mbit/s of messages of one reliable connection, for rates of loss in both directions
+and round-trip times without load.
+
+===============  ================================
+link             {LINK_GBPS} Gbit/s
+messages         WRITEs of 64 KiB, {MIB} MiB in all
+outstanding      up to 32 messages
+path MTU         1024 bytes
+ACK timeout      67 ms (code 14)
+===============  ================================
+
+.. image:: goodput.svg
+
+{table}"
+        )
+    }
+
+    /// Returns the picture of the page.
+    pub fn figure(&self) -> String {
+        let lines = RTTS.iter().zip(&self.0).map(|((_, name), row)| Line {
+            name,
+            values: row.iter().map(|mbps| *mbps as f64 / 1000.0).collect(),
+        });
+        let figure = Figure {
+            x_title: "packets lost",
+            x_names: LOSSES.iter().map(|(_, name)| (*name).to_owned()).collect(),
+            y_title: "Gbit/s of messages",
+            y_most: f64::from(LINK_GBPS),
+            y_step: 2.0,
+            lines: lines.collect(),
+        };
+        figure.svg()
+    }
+}
