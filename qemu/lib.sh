@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# What the scripts of this directory share: where things are, how they are
-# reported, and how to act as root over a directory tree.  Source it.
+# Functions that the scripts of this directory share: paths, messages, and
+# acting as root over a directory tree.  Source it.
 #
-# Everything that is downloaded or built goes to one cache directory, never to
-# the tree.  An entry is made under a temporary name and renamed when it is
-# complete, so what an interrupted run leaves is never taken for good.
+# All downloads and build products go to one cache directory, never to the tree.
+# An entry is made under a temporary name and renamed when it is complete, so the
+# remains of an interrupted run are never taken for a complete one.
 
 TREE=$(cd "${BASH_SOURCE[0]%/*}/.." && pwd)
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/ferroce
-# Several trees may share the cache; each has its own part for what it builds.
+# Several trees may share the cache; each has its own part for its build products.
 BUILD=$CACHE/build/$(sha256sum <<<"$TREE" | cut -c 1-16)
 export TREE CACHE BUILD
-# Where chroot is, which ordinary users may not look at.
+# The directory of chroot, which ordinary users may not have in their PATH.
 PATH=$PATH:/usr/sbin:/sbin
 
-# When the first of the scripts that call each other began.
+# The start of the first of the scripts that call each other.
 export FERROCE_START=${FERROCE_START:-$EPOCHSECONDS}
 
-# A step that may take long, announced with the time since then.
+# step TEXT: announces a step that may take long, with the time since then.
 step()
 {
 	printf '%5ds  %s\n' $((EPOCHSECONDS - FERROCE_START)) "$*" >&2
@@ -33,6 +33,32 @@ die()
 	exit 1
 }
 
+# Prints the flavour of Debian's kernel for FLAVOUR of the environment, as in release names.
+kernel_flavour()
+{
+	local arch
+	case ${ARCH-} in
+	'' | amd64 | x86 | x86_64) arch=amd64 ;;
+	arm64 | aarch64) arch=arm64 ;;
+	*) die "ARCH=$ARCH is neither amd64 nor arm64" ;;
+	esac
+	case $arch:${FLAVOUR-} in
+	"$arch:" | "$arch:$arch") echo "$arch" ;;
+	*:cloud | *:rt) echo "$FLAVOUR-$arch" ;;
+	arm64:16k) echo arm64-16k ;;
+	*) die "there is no FLAVOUR=$FLAVOUR of $arch: cloud, rt, of arm64 16k" ;;
+	esac
+}
+
+# arch_of RELEASE: prints Debian's name of a kernel's architecture.
+arch_of()
+{
+	case ${1%.tmp} in
+	*-arm64 | *-arm64-16k) echo arm64 ;;
+	*) echo amd64 ;;
+	esac
+}
+
 # Makes a directory for a run of the virtual machine.  The logs of the last 20 are kept.
 new_run()
 {
@@ -43,9 +69,9 @@ new_run()
 	mktemp -d "$CACHE/runs/$(date +%Y%m%d-%H%M%S)-XXXX"
 }
 
-# run_logged LOG COMMAND...: the command's output goes to LOG; a sign of life
-# every ten seconds; the end of the log when it fails.  It ends when this script
-# is interrupted.
+# run_logged LOG COMMAND...: writes the command's output to LOG. Prints a sign of
+# life every ten seconds, and the end of the log on failure.  The command ends when
+# this script is interrupted.
 run_logged()
 {
 	local log=$1 status=0 start=$SECONDS pid
@@ -67,8 +93,7 @@ run_logged()
 	die "failed (status $status): $*" "the whole log: $log"
 }
 
-# locked NAME: until this script ends, no other one works on this part of the
-# cache.
+# locked NAME: locks this part of the cache until this script ends.
 locked()
 {
 	local fd
@@ -122,4 +147,15 @@ need()
 	mkdir -p "$CACHE"
 	run_logged "$CACHE/apt-install.log" "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
 		sh -c 'apt-get update && apt-get install -y --no-install-recommends "$@"' sh "${missing[@]}"
+}
+
+# modprobe_conf FILE: prints a configuration with which modprobe in the guest finds the module ferroce there. A
+# depmod over the four thousand others would take longer than the build.
+modprobe_conf()
+{
+	local module=$1
+	modinfo -F alias "$module" | sed 's/.*/alias & ferroce/'
+	# shellcheck disable=SC2016 # modprobe expands it
+	printf 'install ferroce modprobe -a %s && insmod %s $CMDLINE_OPTS\n' \
+		"$(modinfo -F depends "$module" | tr , ' ')" "$module"
 }

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# How a test is written
-# =====================
+# How to write a test
+# ===================
 #
 # A test program is an executable selftests/SUITE/NAME.test, in any language,
 # that prints KTAP and ends with status 0 only if nothing failed.  selftests/run
 # runs it as root in the virtual machine, on its own, with its output going
-# to the parent's KTAP.  "# timeout: 120" in its head gives it two minutes; without
-# it, ten.  "# boot: WORDS" keeps it out of its suite unless the kernel was booted with
-# these words; scripts/check boots one so; "# thorough" out of it with QUICK=1.  It may use
-# /tmp, loads what it needs and leaves nothing behind.
+# to the parent's KTAP.  Its head may have
+#
+#	# timeout: 120		a time limit in seconds (600)
+#	# boot: WORDS		its suite only runs it if the kernel was booted with these words;
+#				scripts/check boots such a kernel
+#	# thorough		QUICK=1 leaves it out
+#
+# It may use /tmp, loads its modules and leaves nothing behind.
 #
 # One in shell sources this file:
 #
@@ -21,7 +25,7 @@
 #	. "${BASH_SOURCE[0]%/*}/../net.sh"
 #
 #	setup()   { net_up; }        # optional, once, before the first test
-#	cleanup() { net_down; }      # optional, once, at the end, whatever happened
+#	cleanup() { net_down; }      # optional, once, at the end, in any case
 #
 #	sends() { pair ib_send_bw -d fe1 -- ib_send_bw -d fe0 "$ADDR4_B"; }
 #	mtu() { [ "$1" -ge 256 ] || ktap_skip "no such MTU"; ...; }
@@ -33,21 +37,23 @@
 #
 # A test is a function.  It runs in a subshell of its own under "set -euo
 # pipefail": the first command that fails fails the test ("not COMMAND" for one
-# that must fail). Its output is shown
-# when it fails (always, with KTAP_VERBOSE=1).  What it started and did not stop
-# is killed when it ends.  It has KTAP_TIMEOUT seconds (120).  It fails, too, when
-# the kernel complained meanwhile: a warning, an oops, a lock, reference or
+# that must fail).  Its output is shown if it fails (always, with KTAP_VERBOSE=1).
+# Its remaining processes are killed at its end.  It has KTAP_TIMEOUT seconds (120).  It
+# fails, too, if the kernel complained meanwhile: a warning, an oops, a lock, reference or
 # memory report, a hung task.  KTAP_EXPECTED is a regular expression of lines
 # of the kernel's log that a test provokes on purpose; "# expected: Call Trace" in the
 # program's head sets it for all of them.
 #
-# In the environment: TESTS="send*" runs the tests with such names alone, TESTS_FROM=7 those from the
-# seventh on, QUICK=1 none of those that others stand for (ktap_more), LONG=1 also those that take
-# minutes each.  With KTAP_MOST=300 no test takes longer than that, whatever it has otherwise.
+# In the environment:
+#
+#	TESTS="send*"	only tests with such names
+#	TESTS_FROM=7	the tests from the seventh on
+#	QUICK=1		no variants (ktap_more)
+#	LONG=1		also tests that take minutes
+#	KTAP_MOST=300	an upper bound of all time limits
 #
 # C programs: selftests/SUITE/NAME.c becomes $KTAP_BIN/SUITE/NAME (selftests/Makefile).
-# They are called by tests; one that speaks KTAP itself is started by a .test of
-# one line.
+# Tests call them.  A .test of one line starts a program that prints KTAP itself.
 #
 # The environment gives DRIVER, the link type under test (ferroce, or rxe, its peer).
 
@@ -56,11 +62,11 @@ set -euo pipefail
 export DRIVER=${DRIVER:-ferroce}
 export KTAP_BIN=${KTAP_BIN:-/build/selftests}
 KTAP_TIMEOUT=${KTAP_TIMEOUT:-120}
-# What takes as many seconds says how many.
+# The result of a test shows its duration from so many seconds on.
 KTAP_LONG=10
-# All limits are as many times as long: what a kernel needs that looks for mistakes.
+# The factor for all time limits, for the debug kernel.
 export TIME_SCALE=${TIME_SCALE:-1}
-# What is to be added to a queue pair's timeout, which each step doubles, where all is slower.
+# The addition to a queue pair's timeout on a slow machine. Each step doubles the timeout.
 # shellcheck disable=SC2034 # tests do
 SLOWER=$((TIME_SCALE > 1 ? 3 : 0))
 KTAP_EXPECTED=${KTAP_EXPECTED:-}
@@ -73,7 +79,7 @@ ktap_running='' ktap_watchdog=''
 ktap_tmp=$(mktemp -d /tmp/ktap.XXXXXX)
 exec {ktap_stdout}>&1
 
-# What a healthy kernel never says.
+# Messages that a healthy kernel never prints.
 ktap_complaint='WARNING:|(^|[^E])BUG[: ]|Oops|KASAN|KCSAN|UBSAN|KFENCE|general protection fault'
 ktap_complaint+='|Unable to handle|cut here|Call Trace|possible (circular|recursive|irq lock)'
 ktap_complaint+='|INFO: (task|rcu|trying|possible|inconsistent)|suspicious RCU|refcount_t:|lockup'
@@ -96,14 +102,14 @@ ktap_more()
 	[ -n "${QUICK-}" ] || ktap_test "$@"
 }
 
-# Ends the test at hand (in setup: all of them) as skipped.
+# Ends the current test (in setup: all of them) as skipped.
 ktap_skip()
 {
 	echo "$*" >"$ktap_tmp/skip"
 	exit 4
 }
 
-# Ends the test at hand as failed.
+# Ends the current test as failed.
 ktap_fail()
 {
 	echo "failed: $*"
@@ -184,7 +190,7 @@ ktap_mark()
 	echo "$ktap_marker" >/dev/kmsg
 }
 
-# Prints what the kernel complained about since the last mark; true if it did.
+# Prints the kernel's complaints since the last mark; true if there are any.
 ktap_complained()
 {
 	local new
@@ -202,12 +208,13 @@ ktap_complained()
 	fi
 }
 
+# A killed process may have left half a line, which must not swallow the result behind it.
 ktap_diagnostics()
 {
-	tail -n 200 "$1" | sed 's/^/# /'
+	tail -n 400 "$1" | awk '{ print "# " $0 }'
 }
 
-# Ends what ktap_limited started.
+# Ends the processes of ktap_limited.
 ktap_stop()
 {
 	[ -n "$ktap_running" ] || return 0
@@ -220,8 +227,8 @@ ktap_stop()
 
 # Runs a command with a limit on its time, in a process group that does not
 # outlive it, with its output in a file.  Leaves in ktap_result its exit status;
-# 124: out of time.  To be called where errexit holds for what it calls: not in a
-# condition.
+# 124: out of time.  Do not call it in a condition: the called functions need
+# errexit.
 ktap_limited()
 {
 	local limit=$1 first=''
@@ -275,8 +282,8 @@ ktap_point()
 	[ $((SECONDS - begun)) -lt $KTAP_LONG ] || echo "# it took $((SECONDS - begun)) s"
 }
 
-# Runs once, as the last test: much of what taking down sets off in the kernel
-# has no other test to show up in.
+# Runs once, as the last test: the cleanup can provoke kernel messages, which no
+# other test would show.
 ktap_clean_up()
 {
 	touch "$ktap_tmp/clean"

@@ -13,7 +13,7 @@
 #
 # Devices of all namespaces have one name space, unlike netdevs; hence fe0 and fe1.
 
-# shellcheck disable=SC2034 # for those who source this
+# shellcheck disable=SC2034 # for files that source this
 ADDR4_A=192.0.2.1 ADDR4_B=192.0.2.2
 # shellcheck disable=SC2034
 ADDR6_A=2001:db8::1 ADDR6_B=2001:db8::2
@@ -41,10 +41,33 @@ module_of()
 	esac
 }
 
+# Tests against rdma_rxe are skipped if the kernel was built without it, like Debian's cloud kernels. The
+# driver under test must be there.
+has_rxe()
+{
+	modinfo rdma_rxe >/dev/null 2>&1 || ktap_skip "this kernel has no rdma_rxe"
+}
+
+# True if completion queues may be polled by the kernel's irq_poll (IB_POLL_SOFTIRQ). With PREEMPT_RT
+# softirqs preempt each other on a CPU, which irq_poll_softirq() of 7.3.4 does not expect: two poll one queue, and
+# the second one to complete corrupts the list and panics, with either driver.
+# DEFECTS=1 tries it anyway.
+irq_poll_is_safe()
+{
+	[[ $(uname -v) != *PREEMPT_RT* ]] || [ -n "${DEFECTS-}" ]
+}
+
+# For users in the kernel that have it so: nvme_rdma, ib_iser, ib_srp.
+needs_irq_poll()
+{
+	irq_poll_is_safe || ktap_skip "the kernel's irq_poll is not safe with PREEMPT_RT"
+}
+
 load_drivers()
 {
 	local driver
 	for driver in "$DRIVER_A" "$DRIVER_B"; do
+		[ "$driver" != rxe ] || [ "$DRIVER" = rxe ] || has_rxe
 		modprobe "$(module_of "$driver")"
 	done
 	modprobe -a rdma_ucm ib_uverbs
@@ -59,12 +82,20 @@ namespace_up()
 	ip -n "$1" address add "$3/64" dev eth0 nodad
 }
 
+# first_is NAME: the first namespace is one end of the wire under that name, until net_down: for
+# users in the kernel that know no other one.
+first_is()
+{
+	first_named=$1
+	ip netns attach "$1" $$
+}
+
 # wire_between NAMESPACE NAMESPACE: these two, the wire between them and its addresses; no RDMA device.
 wire_between()
 {
 	local name
 	for name; do
-		ip netns add "$name"
+		[ -e "/run/netns/$name" ] || ip netns add "$name"
 		# Link-local addresses stand at once, too.
 		ip netns exec "$name" sysctl -qw net.ipv6.conf.default.accept_dad=0
 	done
@@ -153,7 +184,7 @@ counted()
 	echo $(($(counter_of "$DEV_A" "$1") + $(counter_of "$DEV_B" "$1")))
 }
 
-# netem_both NETEM: what becomes of what either end sends, with room for all of it.
+# netem_both NETEM: disturbs the packets of both ends, with room for all of them.
 netem_both()
 {
 	local name
@@ -163,19 +194,19 @@ netem_both()
 	done
 }
 
-# softnet_stat CPU COLUMN: what the kernel counts of what the CPU takes in; COLUMN 1 is how many packets
-# it has, 12 how many of those that were put into its backlog are there.
+# softnet_stat CPU COLUMN: prints the kernel's count of packets received on the CPU; COLUMN 1 is their number,
+# 12 the length of its backlog.
 softnet_stat()
 {
 	echo $((0x$(awk -v cpu="$(printf %08x "$1")" -v column="$2" '$13 == cpu { print $column }' \
 		/proc/net/softnet_stat)))
 }
 
-# backlogs_move: each CPU takes in what is put into its backlog.
+# backlogs_move: checks that each CPU handles the packets in its backlog.
 #
-# It does not for ever if RPS has put packets there when the CPU went offline: who is to wake it found it
-# offline, and dev_cpu_dead() forgets that it was to be woken. For packets that come later nobody
-# wakes it, also once it is back.
+# A CPU never does again if RPS put packets there when it went offline. RPS found it offline and did not wake
+# it, and dev_cpu_dead() leaves the backlog marked as scheduled. So later packets do not wake it either, even
+# after its return.
 backlogs_move()
 {
 	local cpus cpu left
@@ -209,12 +240,14 @@ net_up()
 	links_up
 }
 
-# Takes down whatever of net_up is there.
+# Takes down the parts of net_up that are there.
 net_down()
 {
 	local name
 	link_delete "$DEV_A"
 	link_delete "$DEV_B"
+	# The first namespace outlives its name.
+	[ -z "${first_named-}" ] || ip link delete eth0 || true
 	for name in a b; do
 		[ ! -e "/run/netns/$name" ] || ip netns delete "$name"
 	done
@@ -227,9 +260,9 @@ listens()
 }
 
 # pair SERVER... -- CLIENT...: runs a server in b and then its client in a, and
-# succeeds when both do.  ibv_rc_pingpong and perftest agree on the port where
-# they meet; PAIR_PORT names another one, PAIR_SERVER and PAIR_CLIENT other namespaces.
-# Shows what both said, the client first.
+# succeeds if both do.  ibv_rc_pingpong and perftest agree on the port;
+# PAIR_PORT names another one, PAIR_SERVER and PAIR_CLIENT other namespaces.
+# Shows the output of both, the client's first.
 pair()
 {
 	local here=${PAIR_CLIENT:-a} there=${PAIR_SERVER:-b}
@@ -240,7 +273,7 @@ pair()
 	done
 	shift
 	said=$(mktemp)
-	# What may be killed below must be the server itself.
+	# The process to kill below must be the server itself.
 	ip netns exec "$there" "${server[@]}" >"$said" 2>&1 &
 	pid=$!
 	wait_for 20 listens "$there" "${PAIR_PORT:-18515}" || status=1
@@ -269,7 +302,7 @@ way_in()
 		done' "$2"
 }
 
-# one_way_in CPUS: likewise on both ends.
+# one_way_in CPUS: way_in on both ends.
 one_way_in()
 {
 	way_in a "$1"
@@ -282,11 +315,11 @@ wire_as_before()
 	backlog_as_before
 }
 
-# For the rest of the test the wire itself neither loses nor reorders packets: what
-# nobody sends again (UC, UD) arrives.  Otherwise it does both on a busy machine.  A veth
-# device hands packets to the queue of the CPU that sends them, so those of a process
-# that has moved to another CPU overtake those that it sent before; and that queue is
-# full after 1000.
+# For the rest of the test the wire itself neither loses nor reorders packets, so
+# packets without retransmission (UC, UD) arrive.  A busy machine would do both.  A veth
+# device hands packets to the queue of the sending CPU.  So packets of a process that
+# has moved to another CPU overtake its earlier ones, and that queue is full after
+# 1000.
 wire_lossless()
 {
 	deep_backlog

@@ -5,8 +5,8 @@
 
 PORT=18515
 
-# For pair, as rdma_cm's ports are not those of sockets; but some programs use either.  Who
-# listens everywhere does so on one device after the other.
+# For pair: rdma_cm's ports are not those of sockets, but some programs use either.  A server on all
+# devices listens on one after the other.
 listens()
 {
 	local device=$DEV_B
@@ -57,7 +57,7 @@ while_serving()
 	wait "$pid" || true
 }
 
-# within SECONDS COMMAND...: it ends in that time, with whatever status.
+# within SECONDS COMMAND...: the command must end in that time, with any status.
 within()
 {
 	local status=0

@@ -1,33 +1,34 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# Programs that people run over RDMA, each as it is installed, and disturbed while it runs. Source it
+# Common RDMA programs, each as installed, disturbed while it runs. Source it
 # after net.sh.
 #
-# A consumer is a function that says what is run, in these variables:
+# A consumer is a function that sets these variables:
 #
-#	server	in namespace b; it listens at $port, and goes on with stays=1
-#	client	in a: a run that ends
-#	load	in a: one that takes minutes. The server's is the same, or load_server
+#	server	the command in namespace b; it listens at $port, and continues with stays=1
+#	client	the command in a, which ends by itself
+#	load	a command in a that takes minutes, with the same server, or load_server
+#	words	the message of a client that gets an error and does not end
 #
-# A consumer without a server has a client alone, which runs in no namespace.
+# A consumer without a server has only a client, which runs in no namespace.
 
 # shellcheck source=selftests/cm/cm.sh
 . "${BASH_SOURCE[0]%/*}/../cm/cm.sh"
 
-# Who is not told that the peer is gone notices it in that time, whatever the program.
+# The time in which a program without a notice of the peer's end must find out.
 NOTICES_S=${NOTICES_S:-90}
-# What is sent in a moment of traffic.
+# The packets of a moment of traffic.
 SOME_PACKETS=300
 
 consumer()
 {
-	server=() client=() load=() load_server=() stays='' port=$PORT
+	server=() client=() load=() load_server=() stays='' words='' port=$PORT
 	"$@"
 	[ ${#load_server[@]} -gt 0 ] || load_server=("${server[@]}")
 }
 
-# Those that came: what is only sent again and again is no traffic.
+# Prints the number of received packets: retransmissions without a response are no traffic.
 packets()
 {
 	local came
@@ -64,16 +65,18 @@ is_over()
 	[ ! -e "/proc/$1" ] || grep -q '^State:.*[ZX]' "/proc/$1/status"
 }
 
-# It receives, from one look to the next.
+# True if it has received some packets since the first look, whose count is in seen. There is no time limit: one
+# acknowledgement may be for a hundred packets, and the machine may be busy.
 packets_flow()
 {
-	local before=$seen
-	seen=$(packets)
-	[ $((seen - before)) -ge $SOME_PACKETS ] && [ "$before" -gt 0 ]
+	local now
+	now=$(packets)
+	[ "$seen" -gt 0 ] || seen=$now
+	[ $((now - seen)) -ge $SOME_PACKETS ]
 }
 
-# Of processes, also of those that are gone, of which no name is known. The kernel has some objects of its own
-# for each device, whose users have names in brackets.
+# True if no process, dead ones without a name included, has objects. The kernel has some objects of its own
+# for each device; their users have names in brackets.
 no_objects()
 {
 	local kind objects
@@ -83,10 +86,15 @@ no_objects()
 	done
 }
 
-# Who is disturbed is over in time.
+has_noticed()
+{
+	is_over "$client_pid" || { [ -n "$words" ] && grep -q "$words" "$ktap_tmp/client"; }
+}
+
+# A disturbed client must end in time, or report the error.
 client_notices()
 {
-	wait_for "$NOTICES_S" is_over "$client_pid" || ktap_fail "it did not notice"
+	wait_for "$NOTICES_S" has_noticed || ktap_fail "it did not notice"
 }
 
 # A server may have a process for each client.
@@ -125,7 +133,7 @@ link_is_deleted()
 	client_notices
 }
 
-# Whatever of the wire is not there.
+# Restores the missing parts of the wire.
 heal()
 {
 	[ -e "/sys/class/infiniband/$DEV_A" ] || link_add a "$DEV_A" "$DRIVER_A"
@@ -162,7 +170,7 @@ end_process()
 	done
 }
 
-# disturbed DISTURBANCE CONSUMER...: it goes on or ends in time, leaves nothing, and works again.
+# disturbed DISTURBANCE CONSUMER...: the consumer must continue or end in time, leave nothing, and work again.
 disturbed()
 {
 	local disturbance=$1 server client load load_server stays port server_pid client_pid seen=0
@@ -204,9 +212,40 @@ standing()
 	disturbances ktap_test "$@"
 }
 
-# standing_too: likewise, where another one stands for it in a short run.
+# standing_too: standing for a consumer that another one represents in a short run.
 standing_too()
 {
 	ktap_test "$1" works "${@:2}"
 	disturbances ktap_more "$@"
+}
+
+# ---- disks -----------------------------------------------------------------
+
+# fio_disturbed DISK DISTURBANCE...: while it writes a disk, slowly, and reads that back; sets writer. Source
+# lib/fio.sh.
+fio_disturbed()
+{
+	fio_verifies --filename="$1" --rw=write --bs=64k --size=40m --iodepth=8 --rate=8m &
+	writer=$!
+	seen=0
+	wait_for 30 packets_flow
+	"${@:2}"
+}
+
+# fio_goes_on DISK DISTURBANCE...: data written during the disturbance must be readable later.
+fio_goes_on()
+{
+	local writer seen
+	fio_disturbed "$@"
+	not is_over "$writer"
+	wait "$writer"
+}
+
+# fio_ends DISK DISTURBANCE...: in time, with an error.
+fio_ends()
+{
+	local writer seen
+	fio_disturbed "$@"
+	wait_for "$NOTICES_S" is_over "$writer" || ktap_fail "it neither goes on nor ends"
+	not wait "$writer"
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# GIDs: their addresses, traffic between two of them, and what that looks like on the
+# GIDs: their addresses, traffic between two of them, and its form on the
 # wire.  Source it after net.sh.
 
 # shellcheck source=selftests/lib/program.sh
@@ -69,7 +69,7 @@ pingpong_between()
 	pingpong "$gid_a" "$gid_b" "$@"
 }
 
-# What somebody does who knows nothing of GIDs.
+# The defaults of a user without knowledge of GIDs.
 defaults()
 {
 	pair ib_send_bw -d "$DEV_B" -F -n 100 -- ib_send_bw -d "$DEV_A" -F -n 100 "$ADDR4_B"
@@ -106,7 +106,7 @@ capture()
 	grep -q '^0 packets dropped by kernel' "$log" || ktap_fail "$(<"$log")"
 }
 
-# What payloads hold is random: nobody is to guess a protocol from it.
+# Payloads are random: tshark must not guess a protocol from them.
 tshark_options=(-n)
 for heuristic in {smcr,smb_direct,rpcrdma,iser,sdp,fc}_infiniband nvme_rdma lnet_ib eth_over_ib \
 	mellanox_eoib; do
@@ -134,7 +134,7 @@ flows()
 	cat "$ktap_tmp/seen"
 }
 
-# A capture shows what a wire would carry, however it is handed down.
+# A capture shows the packets of a real wire, without the stack's aggregation.
 no_offloads()
 {
 	in_a ethtool -K "$1" gro off tx-udp-segmentation off

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# What goes between two drivers, from a, which connects and asks, to b, which listens
-# and answers.  The programs that source it after net.sh differ in who is who.
+# Traffic between two drivers, from a, which connects and requests, to b, which listens
+# and responds.  The programs that source it after net.sh choose the drivers.
 #
-# rdma_rxe sets limits to what can be asked of it: as a responder it stalls on fenced
-# and on empty operations and with requests coming both ways, and a timer that is short
-# for an emulated CPU has its requester give up.  So there is one direction, without
-# these, and timeout 18 is 1.07 s.  DRIVER=rxe has it at both ends, to tell its
-# defects from others.
+# rdma_rxe limits the tests. As a responder it stalls on fenced and on empty operations,
+# and with requests in both directions.  With a short timer its requester gives up on an
+# emulated CPU.  So there is one direction, without these operations, and timeout 18 is
+# 1.07 s.  DRIVER=rxe tests it at both ends, to distinguish its defects from those of
+# ferroce.
 
 # shellcheck source=selftests/lib/program.sh
 . "${BASH_SOURCE[0]%/*}/../lib/program.sh"
@@ -51,20 +51,20 @@ measured()
 	over4 "$1" 1 -u 18 "${@:2}"
 }
 
-# What the wire may do to packets, in both directions.
+# The disturbances of packets, in both directions.
 declare -A NETEM=(
 	[loss]="loss 1%"
 	[reordering]="delay 1ms reorder 97% 50%"
 	[duplication]="duplicate 2%"
 )
 
-# wire_does WHAT: one of these from now on; "": none.
+# wire_does WHAT: selects one of these; "": none.
 wire_does()
 {
 	netem_both "${1:+${NETEM[$1]}}"
 }
 
-# requests WHAT OPTION...: from a to b, every byte compared, over a wire that does that.
+# requests WHAT OPTION...: sends requests from a to b over this wire, and compares every byte.
 requests()
 {
 	wire_does "$1"
@@ -74,9 +74,9 @@ requests()
 
 SIZES=1,m-1,m,m+1,65535,65536,65537
 
-# operations WHAT NAME: one of the tests of atomics.c, over a wire that does that.  Not the
-# one of FLUSH: over such a packet rdma_rxe computes an ICRC in which the headers come
-# twice, so that nobody else takes it, nor it theirs.
+# operations WHAT NAME: runs one of the tests of atomics.c over this wire.  FLUSH is left out:
+# rdma_rxe computes its ICRC with the headers twice, so no other driver accepts the packet, nor does
+# rdma_rxe accept theirs.
 operations()
 {
 	wire_does "$1"
@@ -100,15 +100,15 @@ no_error_sent()
 VERBS='send,send_imm write,write_imm read'
 ATOMICS='results compare_and_swap scattered_result order atomic_write one_counter'
 
-# SEND, WRITE and READ apart when packets are lost: mixed, rdma_rxe's requester fails now
-# and then.  It takes an acknowledgement that comes a second time, between the responses
-# to a READ of which one was lost, for the end of the response: the rest is unexpected
-# then, and the READ completes as if all of it were there.
+# SEND, WRITE and READ are separate with losses: with mixed operations rdma_rxe's requester sometimes
+# fails.  A repeated acknowledgement between the responses to a READ, one of which was lost,
+# counts as the end of the response for it.  The rest is then unexpected, and the READ completes as if
+# all of it were there.
 #
-# And from rdma_rxe no ATOMIC_WRITE that may have to be sent again: to the second one it
-# gives the address 0.
+# rdma_rxe sends no ATOMIC_WRITE that may need a retransmission: it gives the second one the
+# address 0.
 #
-# disturbed_tests WHAT ROWS: on a wire that does that; the first ROWS stand for the others.
+# disturbed_tests WHAT ROWS: tests over this wire; the first ROWS represent the others.
 disturbed_tests()
 {
 	local verb name mtu add=ktap_test rows=$2

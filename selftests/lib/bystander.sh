@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# Somebody on the same devices who must not notice what the tests do there.  Source it
+# A bystander on the same devices that the tests must not disturb.  Source it
 # after net.sh and traffic.sh:
 #
 #	setup()   { net_up; bystander_start; }
@@ -27,7 +27,7 @@ bystander_stands()
 	bystander_says started || is_over "$bystander"
 }
 
-# What it is started with beyond that.
+# Further options of the bystander.
 bystander_options=()
 
 # Its own objects are there from now on.
@@ -54,7 +54,7 @@ bystander_worst_since()
 	tail -n "+$(($1 + 2))" "$ktap_tmp/bystander" | sed -n 's/^interval //p' | sort -n | head -n 1
 }
 
-# Milliseconds that one that pages in (--pages) may stand still.
+# The milliseconds for which a paging bystander (--pages) may stand still.
 BYSTANDER_GAP_MS=$((4000 * TIME_SCALE))
 
 # bystander_gap_since LINES: the longest of its gaps that were over after so many lines.
@@ -73,14 +73,14 @@ bystander_has_more_gaps_than()
 	[ "$(bystander_gaps)" -gt "$1" ] || is_over "$bystander"
 }
 
-# paged_beside COMMAND...: a bystander that pages in goes on meanwhile, and does not stand still.
+# paged_beside COMMAND...: runs it beside a paging bystander, which must not stand still.
 paged_beside()
 {
 	local lines gaps worst
 	bystander_alive
 	lines=$(wc -l <"$ktap_tmp/bystander")
 	"$@"
-	# What it does now began before the end.
+	# Its current work began before the end.
 	gaps=$(bystander_gaps)
 	wait_for $((2 * BYSTANDER_GAP_MS / TIME_SCALE / 1000)) bystander_has_more_gaps_than "$gaps" ||
 		ktap_fail "the bystander stands still"
@@ -90,8 +90,8 @@ paged_beside()
 	[ "$worst" -le "$BYSTANDER_GAP_MS" ] || ktap_fail "the bystander was held up"
 }
 
-# beside COMMAND...: the bystander goes on meanwhile, fast enough; and nothing is left
-# of what the command has made.
+# beside COMMAND...: runs it beside a bystander, which must be fast enough. The command must leave
+# no objects.
 beside()
 {
 	local lines alone worst

@@ -23,7 +23,7 @@ cgroups_down()
 	rmdir "$CGROUPS"
 }
 
-# A group for the test at hand.
+# Makes a group for the current test.
 make_group()
 {
 	mkdir "$CGROUPS/hoard"
@@ -38,7 +38,7 @@ as_group()
 	sh -c 'echo $$ >"$0" && exec "$@"' "$CGROUPS/hoard/cgroup.procs" "$@"
 }
 
-# What the kernel has of memory for itself.
+# Prints the kernel memory of the group.
 kernel_memory()
 {
 	awk '/^(SUnreclaim|VmallocUsed|Percpu):/ { kib += $2 } END { print kib }' /proc/meminfo

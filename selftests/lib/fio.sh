@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# fio, which reads back what it has written.  Source it after ktap.sh.
+# fio, with verification of the written data.  Source it after ktap.sh.
 
-# fio_verifies OPTION...: of what file or directory, and how.
+# fio_verifies OPTION...: writes and verifies; the options name the file or directory.
 fio_verifies()
 {
 	# shellcheck disable=SC2154 # ktap.sh has it

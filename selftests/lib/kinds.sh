@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# What the programs need that try kinds of memory, and what becomes of the cells that they print:
-# they must be those that scripts/memory has recorded.  Source it after program.sh.
+# The environment of the programs that try kinds of memory, and the check of their cells: these must
+# equal the record of scripts/memory.  Source it after program.sh.
 
 export TMPFS_DIR=/run/kinds/tmpfs EXT4_DIR=/run/kinds/ext4
 KSM=/sys/kernel/mm/ksm
@@ -52,7 +52,7 @@ ksm_down()
 	echo 0 >$KSM/run
 }
 
-# What is to come of each cell is said of ferroce alone.
+# The expected cells are those of ferroce alone.
 [ "$DRIVER" = ferroce ] || ktap_skip_all "other drivers may do otherwise"
 
 kinds_up()
@@ -71,7 +71,7 @@ kinds_down()
 	net_down
 }
 
-# A test of one kind: what it says of cells is kept.
+# Runs a test of one kind, and keeps its cells.
 kind_test()
 {
 	program_test "$@"
@@ -79,7 +79,7 @@ kind_test()
 	grep '^cell: ' "$ktap_tmp/said" >>"$kinds_cells"
 }
 
-# The last test: the cells are what the documentation says.
+# The last test: the cells equal the record.
 cells_are_as_recorded()
 {
 	[ -s "$kinds_cells" ] || ktap_skip "no cell was tried"

@@ -1,22 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# What of the kernel's memory is in use, and whether that grows.  Source it after traffic.sh.
+# Measures the kernel memory in use, and its growth.  Source it after traffic.sh.
 # shellcheck disable=SC2154 # ktap.sh has ktap_tmp
 
 # The caches that a driver's objects come from: not those of files and processes, which come and go
 # with the test itself.
 CACHES='^(kmalloc|skbuff|ip_dst|rt6|ip6_dst|vmap|UDP|net_name|iommu|pool_work|xarray)'
 
-# What they have in use.
+# Prints their objects in use.
 slab_in_use()
 {
 	local cache
-	# The kernel keeps what was unmapped of its address space until there is much of it, or
-	# a module goes.
+	# The kernel keeps unmapped address space until there is much of it, or a module goes.
 	modprobe dummy numdummies=0
 	modprobe -r dummy
-	# Gives back what the CPUs keep for themselves, and KASAN to see that nobody uses it.
+	# Frees the objects that CPUs keep for themselves, and those in KASAN's quarantine.
 	while read -r cache; do
 		[ ! -e "/sys/kernel/slab/$cache" ] || echo 1 >"/sys/kernel/slab/$cache/shrink"
 	done < <(awk -v caches="$CACHES" '$1 ~ caches { print $1 }' /proc/slabinfo)
@@ -50,7 +49,7 @@ memory_kb()
 	awk -v key="$1:" '$1 == key { print $2 }' /proc/meminfo
 }
 
-# Notes what is in use now.
+# Notes the memory in use now.
 note_memory()
 {
 	slab_in_use >"$ktap_tmp/slab.before"
@@ -68,7 +67,7 @@ no_growth()
 	[ -z "$growth" ]
 }
 
-# no_more_areas KB: nor is more of the address space, or so much more for each CPU.
+# no_more_areas KB: no more of the address space is used, and at most KB more for each CPU.
 no_more_areas()
 {
 	local areas percpu

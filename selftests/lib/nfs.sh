@@ -13,7 +13,7 @@ nfs_serve()
 	modprobe -a nfsd rpcrdma nfsv4 nfsv3
 	mkdir -p "$2"
 	mount -t tmpfs -o size=512m none "$2"
-	# Who reads what the test prints need not wait for it.
+	# The reader of the test's output need not wait for it.
 	# shellcheck disable=SC2154 # ktap.sh has it
 	ip netns exec "$1" bash -c "$(declare -f nfs_server until_so); nfs_server $2 $NFS_PORT ${NFS_VERSION:-4.2}" \
 		>"$2.log" 2>&1 </dev/null {ktap_stdout}>&- &
@@ -24,8 +24,8 @@ nfs_serve()
 	return 1
 }
 
-# nfs_server DIRECTORY PORT VERSION: in its namespace, where what it mounts is seen by nobody else. NFS 4
-# has no need of rpcbind. With nfsdcld, who knows of no clients of a former life, the server
+# nfs_server DIRECTORY PORT VERSION: runs in its namespace, where its mounts are private. NFS 4 does
+# not need rpcbind. With nfsdcld, which knows no earlier clients, the server
 # waits for none.
 nfs_server()
 {

@@ -15,12 +15,13 @@ NVME_TARGET=/sys/kernel/config/nvmet
 # nvme_up DEVICE DRIVER: the wire with this device on it, and a target that offers the disk.
 nvme_up()
 {
+	needs_irq_poll
 	loop_up "$1" "$2"
 	modprobe -a nvmet nvmet-rdma nvme-rdma
 	nvme_target_up
 }
 
-# nvme_down DEVICE: takes down whatever of nvme_up is there.
+# nvme_down DEVICE: takes down the parts of nvme_up that are there.
 nvme_down()
 {
 	nvme disconnect -n "$NVME_NQN" >/dev/null 2>&1 || true
@@ -32,26 +33,48 @@ nvme_down()
 
 nvme_target_up()
 {
-	local subsystem=$NVME_TARGET/subsystems/$NVME_NQN port=$NVME_TARGET/ports/1
+	local subsystem=$NVME_TARGET/subsystems/$NVME_NQN
 	mount_configfs
 	mkdir "$subsystem"
 	echo 1 >"$subsystem/attr_allow_any_host"
 	mkdir "$subsystem/namespaces/1"
 	echo "$LOOP_DISK" >"$subsystem/namespaces/1/device_path"
 	echo 1 >"$subsystem/namespaces/1/enable"
+	nvme_port_up 1 $NVME_ADDRESS
+}
+
+# nvme_port_up NUMBER ADDRESS: the target listens there.
+nvme_port_up()
+{
+	local port=$NVME_TARGET/ports/$1
 	mkdir "$port"
 	echo rdma >"$port/addr_trtype"
 	echo ipv4 >"$port/addr_adrfam"
-	echo $NVME_ADDRESS >"$port/addr_traddr"
+	echo "$2" >"$port/addr_traddr"
 	echo 4420 >"$port/addr_trsvcid"
-	ln -s "$subsystem" "$port/subsystems/$NVME_NQN"
+	nvme_port_enable "$1"
+}
+
+nvme_port_enable()
+{
+	ln -s "$NVME_TARGET/subsystems/$NVME_NQN" "$NVME_TARGET/ports/$1/subsystems/$NVME_NQN"
+}
+
+nvme_port_disable()
+{
+	rm -f "$NVME_TARGET/ports/$1/subsystems/$NVME_NQN"
+}
+
+nvme_port_down()
+{
+	nvme_port_disable "$1"
+	[ ! -d "$NVME_TARGET/ports/$1" ] || rmdir "$NVME_TARGET/ports/$1"
 }
 
 nvme_target_down()
 {
-	local subsystem=$NVME_TARGET/subsystems/$NVME_NQN port=$NVME_TARGET/ports/1
-	rm -f "$port/subsystems/$NVME_NQN"
-	[ ! -d "$port" ] || rmdir "$port"
+	local subsystem=$NVME_TARGET/subsystems/$NVME_NQN
+	nvme_port_down 1
 	[ ! -d "$subsystem/namespaces/1" ] || rmdir "$subsystem/namespaces/1"
 	[ ! -d "$subsystem" ] || rmdir "$subsystem"
 }
@@ -80,8 +103,14 @@ nvme_not_connected()
 
 nvme_connect()
 {
-	nvme connect -t rdma -a "$NVME_ADDRESS" -s 4420 -n "$NVME_NQN" -q "$NVME_HOST" \
-		-I "${NVME_HOST##*:}" -i 2
+	nvme_connect_to "$NVME_ADDRESS"
+}
+
+# nvme_connect_to ADDRESS [OPTION...]
+nvme_connect_to()
+{
+	nvme connect -t rdma -a "$1" -s 4420 -n "$NVME_NQN" -q "$NVME_HOST" -I "${NVME_HOST##*:}" -i 2 "${@:2}" ||
+		return 1
 	wait_for 20 nvme_disk_is_there
 }
 

@@ -3,15 +3,15 @@
 #
 # perftest's programs between the two ends of the wire.  Source it after net.sh.
 
-# The sizes that a report has a row of figures for. What the figures are tells nothing: where
-# a program's look at the CPU's clock is disturbed it takes the clock rate for 0 ("Correlation
-# coefficient r^2") and all rates with it.
+# Prints the sizes for which a report has a row of figures. The figures are not checked: a disturbed
+# measurement of the CPU's clock makes perftest take the clock rate for 0 ("Correlation
+# coefficient r^2"), and all rates with it.
 sizes_reported()
 {
 	awk '$1 ~ /^[0-9]+$/ && NF >= 5 { print $1 }' <<<"$1"
 }
 
-# value_of OPTION DEFAULT ARGUMENT...: what stands behind the option.
+# value_of OPTION DEFAULT ARGUMENT...: prints the value of the option.
 value_of()
 {
 	local option=$1 value=$2
@@ -23,9 +23,9 @@ value_of()
 	echo "$value"
 }
 
-# Nobody slows the sender of messages that are not acknowledged, nor sends them again,
-# and who receives waits for all of them, for ever.  So there is a receive for each of
-# them from the beginning, and the wire loses none.  Sets what is to be added to the
+# Without acknowledgements the sender is not slowed down, lost messages are not sent again, and
+# the receiver waits forever for all of them.  So all receives are posted at the beginning, and
+# the wire loses no message.  Sets the additional
 # options.
 without_acknowledgement()
 {

@@ -17,7 +17,7 @@ program_test()
 }
 
 # program_tests SUITE/NAME [RUNNER]: adds all tests of a program made with lib/harness.c, run by
-# program_test or what calls it.
+# program_test or a function that calls it.
 program_tests()
 {
 	local name names runner=${2:-program_test}

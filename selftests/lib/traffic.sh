@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# Traffic to disturb, and what must be so when it is over.  Source it after net.sh.
+# Traffic under disturbance, and the checks afterwards.  Source it after net.sh.
 #
-# The moments of disturbance are random: $STRESS_SEED repeats them, and each test
-# prints its own.  ROUNDS says how often each is tried (3; 20 with LONG=1,
+# The times of disturbances are random: $STRESS_SEED repeats them, and each test
+# prints its own.  ROUNDS is the number of disturbances (3; 20 with LONG=1,
 # 1 with QUICK=1).
 
 # shellcheck source=selftests/lib/program.sh
@@ -21,8 +21,8 @@ ROUNDS=${ROUNDS:-3}
 # shellcheck disable=SC2034 # of the tests
 IMPATIENT=(-T $((13 + SLOWER)) -R 7)
 
-# What is to be over at once has so many seconds.  On a busy host that is hundreds of
-# milliseconds of an emulated CPU; what waits for a process or a peer waits for ever.
+# The seconds for an action that must end at once.  On a busy host that is hundreds of milliseconds of
+# an emulated CPU; an action that waits for a process or a peer never ends.
 AT_ONCE_S=10
 
 is_whole()
@@ -30,7 +30,7 @@ is_whole()
 	[ -e "/sys/class/infiniband/$DEV_A" ] && [ -e "/sys/class/infiniband/$DEV_B" ]
 }
 
-# Whatever the test before has left: one failure is to be one failure.
+# Restores the state after earlier tests: one failure must not cause others.
 whole()
 {
 	if is_whole; then
@@ -190,7 +190,7 @@ still_works()
 	"$KTAP_BIN/traffic/integrity" -q 2 -n 1 -s 1,70000 -o 8
 }
 
-# Puts back what a test has taken away, and tries it.
+# Restores the parts that a test has removed, and tries them.
 restore()
 {
 	net_down
@@ -216,7 +216,7 @@ module_is_free()
 	[ "$(module_refs)" -eq 0 ]
 }
 
-# Pages that are pinned, for whatever.
+# Prints the number of pinned pages.
 pinned_pages()
 {
 	# CPUs count for themselves, and report now and then, or when this is read.

@@ -65,6 +65,20 @@ static inline int advise(struct ibv_pd *pd, uint64_t advice, uint32_t flags,
 	return command_run(&command, pd->context);
 }
 
+/* A kernel with PREEMPT_RT has none. */
+static inline bool has_transparent_huge_pages(void)
+{
+	return !access("/sys/kernel/mm/transparent_hugepage", F_OK);
+}
+
+/* Has these bytes be transparent huge pages. */
+static inline void make_huge_pages(void *bytes, size_t size)
+{
+	if (!has_transparent_huge_pages())
+		skip("this kernel has no transparent huge pages");
+	require_sys(madvise(bytes, size, MADV_HUGEPAGE));
+}
+
 /* A dma-buf that udmabuf makes of a file in memory, whose bytes it maps; its descriptor. */
 static inline int make_dmabuf(size_t size, uint8_t **bytes)
 {

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# Two machines on a wire (qemu/boot-pair), with an RDMA device on each.  The names are those
-# of net.sh, but for the namespaces: there are none.  Tests run on a.  Programs on b are run
-# by serve.py, which listens there and runs what a line of text says, with this file at hand.
+# Two machines on a wire (qemu/boot-pair), with an RDMA device on each.  The names are those of
+# net.sh, without namespaces.  Tests run on a.  serve.py runs programs on b: it listens there and
+# runs the command in a line of text, with this file sourced.
 # Source it after ktap.sh and net.sh.
 
 CONTROL_PORT=7000
 
-# Sets dev, address4 and address6 to those of the machine at hand.
+# Sets dev, address4 and address6 to those of this machine.
 # shellcheck disable=SC2154 # qemu/boot-pair sets MACHINE
 this_machine()
 {
@@ -57,8 +57,8 @@ feature()
 	ethtool -k eth0 | grep -q "^$1: $2"
 }
 
-# on_b COMMAND...: runs it on b, shows what it says, and has its status.  When this ends
-# before its time, so does the command.
+# on_b COMMAND...: runs it on b, shows its output, and has its status.  If this ends
+# early, so does the command.
 on_b()
 {
 	local fd line status=1
@@ -82,7 +82,7 @@ waits_for_peer()
 }
 
 # between SERVER... -- CLIENT...: runs a server on b and then its client here, and succeeds
-# when both do.  Shows what both said, the client first.
+# if both do.  Shows the output of both, the client's first.
 between()
 {
 	local server=() pid said status=0

@@ -126,7 +126,7 @@ static void make_huge(struct memory *m)
 
 	m->other = area + -(uintptr_t)area % HUGE;
 	m->other_size = HUGE;
-	require_sys(madvise(m->other, HUGE, MADV_HUGEPAGE));
+	make_huge_pages(m->other, HUGE);
 	memset(m->other, 1, HUGE);
 	m->bytes = m->other + HUGE / 2;
 }

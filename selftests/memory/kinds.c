@@ -171,7 +171,7 @@ static void make_transparent_huge(struct memory *memory)
 	if (huge > area)
 		munmap(area, huge - area);
 	munmap(huge + 2 * HUGE, area + HUGE - huge);
-	require_sys(madvise(huge, 2 * HUGE, MADV_HUGEPAGE));
+	make_huge_pages(huge, 2 * HUGE);
 	memset(huge, 1, 2 * HUGE);
 	require(mapping_kb(huge, "AnonHugePages") == 2 * HUGE / 1024, "only %zu kB are huge",
 		mapping_kb(huge, "AnonHugePages"));

@@ -6,7 +6,7 @@
 
 The ICRC must be the one that scapy computes; the headers below must be those of
 RoCEv2, with the traffic class, hop limit and flow label that are given (default:
-0, 64, 0; "flow=any" for whatever), and the UDP source port must be the same in all
+0, 64, 0; "any" for whatever), and the UDP source port must be the same in all
 packets of a connection.  Datagrams to port 9 are not traffic but marks.
 
 Prints a line for each thing that is wrong, which begins with "icrc" or "header", and
@@ -52,7 +52,7 @@ def wrong_ipv4(frame, raw, want):
         yield f"IPv4 checksum {ip.chksum:#x}"
     if ip.flags != "DF" or ip.frag:
         yield f"IPv4 flags {ip.flags}, fragment offset {ip.frag}"
-    if ip.tos != want["class"]:
+    if want["class"] is not None and ip.tos != want["class"]:
         yield f"type of service {ip.tos}"
     if ip.ttl != want["hop"]:
         yield f"time to live {ip.ttl}"
@@ -65,7 +65,7 @@ def wrong_ipv6(frame, raw, want):
         yield f"IPv6 length {ip.plen} in a frame of {len(raw)} bytes"
     if ip.nh != 17:
         yield f"IPv6 next header {ip.nh}"
-    if ip.tc != want["class"]:
+    if want["class"] is not None and ip.tc != want["class"]:
         yield f"traffic class {ip.tc}"
     if ip.hlim != want["hop"]:
         yield f"hop limit {ip.hlim}"

@@ -183,7 +183,8 @@ static void advise_much(uint32_t flags)
 	open_ends();
 	bytes = mmap(NULL, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	require(bytes != MAP_FAILED, "mmap: %s", strerror(errno));
-	require_sys(madvise(bytes, size, MADV_NOHUGEPAGE));
+	if (has_transparent_huge_pages())
+		require_sys(madvise(bytes, size, MADV_NOHUGEPAGE));
 	register_at(&much, &ends[0], bytes, size, IBV_ACCESS_ON_DEMAND);
 	for (i = 0; i < MANY_PIECES; i++)
 		sges[i] = buffer_sge(&much, i * (size_t)PIECE, PIECE);
