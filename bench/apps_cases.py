@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Applications that are run over either driver, as data: which of them, how, and what they are to
-reach. Each has one figure, which the application's own tool has measured. How is in apps_measure.py."""
+"""Applications that run over either driver, as data: their names, arguments and targets. Each has
+one figure, measured by the application's own tool. apps_measure.py runs them."""
 
 from dataclasses import dataclass, field
 
@@ -18,12 +18,12 @@ class App:
     measure: str
     unit: str
     arguments: dict = field(default_factory=dict)
-    # Where it runs, which is made for each driver: between the ends of its wire, on an NVMe disk from
+    # The place, made for each driver: between the ends of its wire, on an NVMe disk from
     # its device to itself, or in a directory of the other end's.
     stage: str = "wire"
-    # One of those that stand for all in a short run.
+    # It is in short runs, too, and represents others there.
     quick: bool = False
-    # Of a long run, in messages or milliseconds; a short one does a third of that.
+    # The length of a long run, in messages or milliseconds; a short one has a third of that.
     much: int = 1000
 
 
@@ -98,5 +98,5 @@ TARGETS = tuple(Target(name, rows, 2, 3.5) for name, rows in (
     ("libfabric at 64 KiB", _of("libfabric", "64 KiB")),
     ("NVMe-oF streams", _of("NVMe-oF", "128 KiB")), ("NFS streams", _of("NFS"))))
 
-# More is better of these, and of all others less.
+# More is better for these units, and less for all others.
 assert {app.unit for app in APPS} <= {*RATES, "us"}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What is made of runs of applications (bench/apps): medians and ratios, what is reached, and what
-packets did that they should not. All of it is data that goes to JSON as it is."""
+"""The results of runs of applications (bench/apps): medians, ratios, targets, and unwanted packet
+counters. All of it is data for JSON."""
 
 import statistics
 
@@ -13,7 +13,7 @@ GROUP_HEAD = ["", "number", "geometric mean", "worst", "", "failed: ferroce", "r
 
 
 def make_side(runs, driver):
-    """Of one application: what its rounds gave on a driver."""
+    """The values of one application's rounds with a driver."""
     mine = [run for run in runs if run["driver"] == driver]
     values = [run["value"] for run in mine if "failed" not in run]
     counted = {}
@@ -43,7 +43,7 @@ def make_rows(runs):
 
 
 def for_targets(rows):
-    """What ferroce fails reaches nothing."""
+    """A failure of ferroce counts as 0 for the targets."""
     return [row | {"to rxe": 0} if row["ferroce"]["failed"] else row for row in rows]
 
 
@@ -57,7 +57,7 @@ def make_summary(name, rows):
 
 
 def make_summaries(rows):
-    """Of each group, and of all together."""
+    """The summary of each group, and of all together."""
     groups = dict.fromkeys(row["group"] for row in rows)
     return [*(make_summary(name, [row for row in rows if row["group"] == name]) for name in groups),
             make_summary("all", rows)]
@@ -77,7 +77,7 @@ def value_cell(side):
 
 
 def remarks(row):
-    """What packets did that they should not."""
+    """The unwanted packet counters."""
     return "; ".join(said for driver in DRIVERS for said in faults_said(row, driver))
 
 
@@ -97,7 +97,7 @@ def summary_cells(made):
 
 
 def reasons(rows):
-    """Who failed, in how many rounds, and what was said last of it."""
+    """The failed applications, with the number of rounds and the last message."""
     def last(said):
         lines = [line.strip() for line in said.splitlines() if line.strip()]
         return lines[-1] if lines else "nothing was said"

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""How applications are measured, in the virtual machine: where they run (stages), and a function
-for each "measure" of apps_cases.py. Each takes the place, how much to do and the arguments of the case,
-and returns what is delivered: seconds each for what has the unit of a time, else how many a second and
-of how many bytes."""
+"""Measures applications in the virtual machine: the places where they run (stages), and a function
+for each "measure" of apps_cases.py. Each takes the place, the amount and the arguments of the case.
+It returns seconds if the unit is a time, else the rate and the bytes of each."""
 
 import contextlib
 import os
@@ -21,8 +20,8 @@ SERVER = ADDRESS["b"]
 UCX_PORT, PINGPONG_PORT, QPERF_PORT = 13337, 47592, 19765
 MPIRUN = TREE / "selftests/consumers/mpirun"
 MPI = "/build/selftests/consumers/mpi"
-# UCX before 1.19 drops datagrams whose completion does not say which kind of address they had, as those of
-# rdma_rxe do not.
+# UCX before 1.19 drops datagrams whose completion does not have the kind of their address, like those of
+# rdma_rxe.
 UCX_CHECK = "UCX_UD_VERBS_ETH_DGID_CHECK=n"
 NVME_DEVICE = "nv0"
 EXPORT, MOUNT = "/tmp/export", "/tmp/nfs"
@@ -33,7 +32,7 @@ FILE_MIB = 16
 
 @dataclass(frozen=True)
 class Place:
-    """The devices that are used; and the ends of a wire, or what to read and write."""
+    """The used devices, and the ends of a wire or the place to read and write."""
 
     devices: tuple
     ends: object = None
@@ -41,7 +40,7 @@ class Place:
 
 
 def storage(command):
-    """Shell code that knows NVMe and NFS."""
+    """Shell code for NVMe and NFS."""
     try:
         return shell(f". {TREE}/selftests/lib/nvme.sh; . {TREE}/selftests/lib/nfs.sh; {command}").strip()
     except subprocess.CalledProcessError as why:
@@ -55,7 +54,7 @@ def wire(driver):
 
 @contextlib.contextmanager
 def nvme(driver):
-    """From a device to itself: the kernel's host and target know the first namespace alone."""
+    """From a device to itself: the kernel's host and target know only the first namespace."""
     try:
         storage(f"nvme_up {NVME_DEVICE} {driver}; nvme_connect >&2")
         yield Place((NVME_DEVICE,), path=storage("nvme_disk"))
@@ -83,7 +82,7 @@ STAGES = {"wire": wire, "nvme": nvme, "nfs": nfs}
 # ---- programs --------------------------------------------------------------
 
 def run(*command):
-    """What a program says that is alone; whatever it has started ends with it."""
+    """The output of a single program. Processes that it has started end with it."""
     process = subprocess.Popen([str(word) for word in command], text=True, start_new_session=True,
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT)
@@ -144,7 +143,7 @@ def qperf(place, much, test, size):
 
 
 def fio(place, much, rw, size, depth):
-    """Depth is what is on its way at a time."""
+    """Depth is the number of messages in progress."""
     said = run("fio", "--name=fio", f"--filename={place.path}", "--direct=1", "--ioengine=libaio",
                f"--rw={rw}", f"--bs={size}", f"--iodepth={depth}", f"--size={FILE_MIB}m", "--time_based",
                f"--runtime={much}ms", "--ramp_time=300ms", "--output-format=json")
@@ -152,7 +151,7 @@ def fio(place, much, rw, size, depth):
 
 
 def dd(place, much, way, size):
-    """All bytes, until they are there, and again: the median."""
+    """All bytes, until they are there, repeatedly: the median."""
     ways = {"write": ("if=/dev/zero", f"of={place.path}", "conv=fsync"),
             "read": (f"if={place.path}", "of=/dev/null")}
     seconds = []

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What is made of a profile: how much of a message's work is of which kind, and in which functions."""
+"""The analysis of a profile: the shares of a message's work by kind and by function."""
 
 import re
 
-# The first that fits. CRCs are those of packets; what is copied or zeroed is mostly payload and
+# The first match counts. CRCs are those of packets; copied and zeroed bytes are mostly payload and
 # memory for packets.
 KINDS = (
     ("ICRC", None, r"crc32|kernel_fpu_|icrc"),
@@ -25,8 +25,8 @@ def kind_of(module, name):
 
 
 def breakdown(each, shares, most=16):
-    """Of samples by module and name, and what a message takes: how much of that is of each kind, and
-    the functions that take most."""
+    """The shares of each kind, and the largest functions, from samples by module and name and the
+    cost of a message."""
     total = sum(shares.values())
     kinds = dict.fromkeys((kind for kind, _, _ in KINDS), 0)
     for (module, name), samples in shares.items():
@@ -39,9 +39,9 @@ def breakdown(each, shares, most=16):
 
 
 def plain_name(name):
-    """A function of Rust's without type arguments and the trait that it is of; others as they are."""
+    """A Rust function without type arguments and its trait; others unchanged."""
     plain, depth, is_trait = "", 0, False
-    # What is in the brackets that a name begins with is its type, in any other an argument.
+    # Brackets at the start of a name have its type, other brackets an argument.
     kept = 1 if name.startswith("<") else 0
     for at, char in enumerate(name):
         if char == "<":
@@ -57,12 +57,12 @@ def plain_name(name):
 
 
 def floor(profiles, kept=("ICRC", "copies")):
-    """How many times rdma_rxe's speed would be had at most, did all but that cost nothing: of the
-    two drivers' profiles of one case."""
+    """The largest possible speedup over rdma_rxe if all but this part cost nothing, from the two
+    drivers' profiles of one case."""
     left = sum(profiles["ferroce"]["kinds"][kind] for kind in kept)
     return profiles["rxe"]["each"] / left
 
 
 def without(profiles, dropped=("the driver",)):
-    """Likewise, did only that cost nothing."""
+    """The speedup over rdma_rxe if only this part cost nothing."""
     return floor(profiles, [kind for kind in profiles["ferroce"]["kinds"] if kind not in dropped])

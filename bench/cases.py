@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What is measured, as data: the rows of both benchmarks, and what they are to reach.
+"""The measured cases, as data: the rows of both benchmarks, and their targets.
 
 A case is one run of a function of measure.py for one driver, and has one or more figures, each
-a row. Ratios are ferroce's to rdma_rxe's and above 1 is better, of times as of rates.
+a row. Ratios are ferroce's to rdma_rxe's. Above 1 is better, for times and rates.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 @dataclass(frozen=True)
 class Figure:
-    """One of the values that a measurement has, by its key, and what it adds to a case's name."""
+    """One value of a measurement, by its key, and its suffix to a case's name."""
 
     key: str
     unit: str
@@ -21,8 +21,8 @@ class Figure:
 
 @dataclass(frozen=True)
 class Wire:
-    """What is between the ends, and who is at them: "same" driver at both, client "to rxe",
-    server and so the work "from rxe", or both on one device: "loopback"."""
+    """The drivers at the ends: "same" driver at both, client "to rxe", server and so the work "from
+    rxe", or both on one device: "loopback"."""
 
     mtu: int = 9000
     loss: str = "0%"
@@ -40,13 +40,13 @@ class Case:
     drivers: tuple = ("ferroce", "rxe")
     # The case that has TCP's figure for this one.
     tcp: str = ""
-    # One of those that stand for all in a short run.
+    # It is in short runs, too, and represents others there.
     quick: bool = False
 
 
 @dataclass(frozen=True)
 class Target:
-    """What the worst of some rows is to reach, against "rxe", "tcp" or the same driver's row of
+    """The target of the worst of some rows, against "rxe", "tcp" or the same driver's row of
     another name."""
 
     name: str
@@ -65,7 +65,7 @@ CPU_PER_MESSAGE = (Figure("per message", "CPU us/message"),)
 PER_MESSAGE = (Figure("per message", "instructions/message"),)
 PER_BYTE = (Figure("per byte", "instructions/byte"),)
 
-# Of these more is better, of all others less.
+# More is better for these units, and less for all others.
 RATES = ("k/s", "MB/s", "1/s")
 
 VERBS = ("send", "write", "read")
@@ -80,7 +80,7 @@ def size_name(size):
 
 
 def messages(size):
-    """How many take about two seconds of rdma_rxe's."""
+    """The number that takes rdma_rxe about two seconds."""
     return max(32, min(32000, 256 * MIB // size))
 
 
@@ -120,15 +120,15 @@ def latencies():
     for verb in VERBS:
         for size in (64, 4 * KIB):
             yield latency("latency", verb, size, quick=(verb, size) == ("send", 64))
-    # perftest has no events for WRITEs: nothing tells the one that is written to.
+    # perftest has no events for WRITEs: the target of a WRITE gets no notice.
     for verb in ("send", "read"):
         yield latency("latency", verb, 64, "-e", name=", events")
     yield latency("latency", "atomic", 8, quick=True)
 
 
 def beside():
-    """Who waits for little beside who never stops. All sleep until there is an event, so that they
-    are not in each other's way for more than what they send."""
+    """Short waits beside a stream that never stops. All processes sleep until an event, so that they
+    compete only by their packets."""
     bulk = {"verb": "send", "size": LARGE, "count": 10**6, "options": ("-e",)}
     yield Case("beside a stream", "send latency 64 B, beside 64 KiB", "latency_beside", LATENCY,
                {"verb": "send", "size": 64, "count": 4000, "options": ("-e",), "stream": bulk})
@@ -141,7 +141,7 @@ def atomics():
 
 
 def queue_pairs():
-    # Receives of 64 have more completions than one queue of theirs may hold.
+    # Receives of 64 have more completions than one queue may hold.
     for verb, size, each, numbers in (("send", 64, 65536, (8,)), ("write", 64, 65536, (8, 64)),
                                       ("write", LARGE, 4096, (8, 64))):
         for pairs in numbers:
@@ -153,7 +153,7 @@ def queue_pairs():
 
 def datagrams():
     for size in (64, 4 * KIB):
-        # Nobody holds the sender back, so there is a receive for each from the beginning.
+        # The sender is not held back, so all receives are posted at the beginning.
         yield stream("UD", "send", size, ", UD", quick=size == 64, figures=RATE,
                      arguments={"count": 16000, "reporter": "server",
                                 "options": ("-c", "UD", "-r", "16000")})
@@ -166,7 +166,7 @@ def both_ways():
 
 
 def costs():
-    """Those that wait sleep, so that it is work that is measured."""
+    """Waiting processes sleep, so that only work is measured."""
     for verb in ("send", "read"):
         yield Case("cost", f"CPU time, {verb} 64 KiB", "cpu_time", CPU_PER_GB, quick=verb == "send",
                    arguments={"verb": verb, "size": LARGE, "count": 2000}, tcp="CPU time, TCP")
@@ -255,8 +255,8 @@ TARGETS = (
 # ---- in virtual time -------------------------------------------------------
 
 def counted(verb, size, name="", **more):
-    """On the only CPU nobody may poll beside those who work: all sleep until there is an event.
-    perftest has none for WRITEs, so there its client polls while nobody else wants the CPU."""
+    """On the only CPU no process may poll beside working ones: all sleep until an event. perftest
+    has no events for WRITEs, so there its client polls only while no other process needs the CPU."""
     arguments = {"count": more.pop("count", 12000 if size < LARGE else 512),
                  "options": more.pop("options", ()) + (() if verb == "write" else ("-e",)),
                  "polls_last": verb == "write"}
@@ -284,7 +284,7 @@ def instructions():
     for verb in ("send", "read"):
         yield latency("one CPU", verb, 64, "-e", figures=(Figure("instructions", "instructions"),))
     yield tcp(LARGE, figures=PER_BYTE, quick=True)
-    # Of the first of those of make bench-explore, which repeat within 3%; 9, with rests and events,
+    # The first workloads of make bench-explore, which repeat within 3%; 9, with rests and events,
     # does not.
     for seed in (1, 2, 4, 6, 7, 8, 10, 11, 12):
         yield Case("random workloads", f"random workload {seed}", "random_workload", PER_BYTE,
@@ -293,5 +293,5 @@ def instructions():
 
 COUNTED = tuple(instructions())
 
-# Of real time and of virtual time: what is measured, and what is to be reached.
+# The cases and targets of real time and of virtual time.
 PLANS = {"time": (TIMED, TARGETS), "count": (COUNTED, ())}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What is made of samples: a row for each figure with medians and ratios, and what of the targets
-is reached. All of it is data that goes to JSON as it is."""
+"""The results of samples: a row for each figure with medians and ratios, and the reached targets.
+All of it is data for JSON."""
 
 import json
 import statistics
@@ -9,7 +9,7 @@ from cases import RATES
 
 
 def read_samples(lines):
-    """What is said of the machine, the values by row and driver, and which cases failed."""
+    """The facts about the machine, the values by row and driver, and the failed cases."""
     about, values, failed = {}, {}, []
     for line in map(json.loads, lines):
         if "about" in line:
@@ -22,21 +22,21 @@ def read_samples(lines):
 
 
 def ratio(unit, ours, theirs):
-    """How many times as good ours is; None without either."""
+    """The ratio of ferroce's value, above 1 if better; None without either value."""
     if not ours or not theirs:
         return None
     return round(ours / theirs if unit in RATES else theirs / ours, 3)
 
 
 def spread(samples):
-    """How far the samples are apart, as a part of their median; None of a single one."""
+    """The spread of the samples, as a part of their median; None for a single one."""
     if not samples or len(samples) < 2:
         return None
     return round((max(samples) - min(samples)) / statistics.median(samples), 3)
 
 
 def make_row(case, figure, values):
-    """None if nobody has a sample."""
+    """None without samples."""
     name = case.name + figure.suffix
 
     def median(row, driver):
@@ -87,8 +87,7 @@ def make_targets(targets, rows):
 
 
 def fallen(recorded, rows, tolerance):
-    """Which of the recorded rows that are measured have lost more than a part of their ratio:
-    name, then, now."""
+    """The recorded rows whose ratio has fallen by more than a part of it: name, then, now."""
     now = {row["name"]: row["to rxe"] for row in rows if row["to rxe"]}
     return [(row["name"], row["to rxe"], now[row["name"]]) for row in recorded
             if row["to rxe"] and row["name"] in now
@@ -105,7 +104,7 @@ def lines_of_json(made):
 
 
 def host(run):
-    """What scripts/bench says of the host of a run."""
+    """The facts about the host that scripts/bench recorded."""
     return dict(line.split("=", 1) for line in (run / "host").read_text().splitlines())
 
 
@@ -125,14 +124,14 @@ TARGET_HEAD = ["target", "at least", "aim", "worst", "", "of"]
 
 
 def target_cells(target):
-    """Of a table: what is to be reached, and what is."""
+    """The targets and the results of a table."""
     got = target["reached"]
     return [target["name"], number(target["least"]), number(target["aim"]),
             number(got and got["ratio"]), verdict(target), got["row"] if got else ""]
 
 
 def verdict(target):
-    """Of a target: in a word."""
+    """The result of a target, in a word."""
     if not target["reached"]:
         return "not measured"
     got = target["reached"]["ratio"]

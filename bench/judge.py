@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What is made of runs of workloads (bench/explore): ratios of ferroce's bytes a second to
-rdma_rxe's, and what they come to. All of it is data that goes to JSON as it is."""
+"""The results of runs of workloads (bench/explore): ratios of ferroce's bytes a second to
+rdma_rxe's, and their summary. All of it is data for JSON."""
 
 import json
 import math
@@ -11,19 +11,19 @@ from figures import number
 from workloads import parse
 
 DRIVERS = ("ferroce", "rxe")
-# What is to be reached by plan, of random workloads and of bursts: at least, and the aim.
+# The targets by plan, of random workloads and of bursts: the minimum, and the aim.
 TARGETS = {
     "explore": {"mean": (2.8, 4), "p5": (1.2, 2), "worst": (0.95, 1.2), "burst": (2, 4)},
     "explore-count": {"mean": (2.8, 4), "p5": (1.5, 2), "worst": (1.1, 1.5), "burst": (2, 4)},
 }
 TARGET_NAMES = {"mean": "geometric mean", "p5": "5th percentile", "worst": "worst",
                 "burst": "worst of the bursts by name"}
-# What is to be none on a wire that loses nothing.
+# Counters that must be 0 on a wire without loss.
 FAULTS = ("out_of_seq_request", "send_seq_err", "completer_retry_err")
 
 
 def read_samples(lines):
-    """What is said of the machine, and the runs."""
+    """The facts about the machine, and the runs."""
     about, runs = {}, []
     for line in map(json.loads, lines):
         if "about" in line:
@@ -42,7 +42,7 @@ def median(values):
 
 
 def ratio(row, of):
-    """Of a row's rounds, by their median or their best. A driver that failed in one has none."""
+    """The median or the best of a row's rounds. None if a driver failed in one."""
     ours, theirs = (row[driver]["rounds"] for driver in DRIVERS)
     if any(row[driver]["failed"] for driver in DRIVERS) or not ours or not theirs:
         return None
@@ -50,8 +50,8 @@ def ratio(row, of):
 
 
 def make_row(name, runs):
-    """Of one workload: the medians of its rounds, the ratio of these, that of the best rounds, and
-    what was counted meanwhile."""
+    """The result of one workload: the medians of its rounds, their ratio, that of the best rounds,
+    and the counters of the runs."""
     row = {"name": name, "line": runs[0]["line"]}
     for driver in DRIVERS:
         good = [run for run in runs if run["driver"] == driver and "failed" not in run]
@@ -80,7 +80,7 @@ def make_rows(runs):
 
 
 def percentile(values, part):
-    """With so much of the values below it, between two of them in proportion."""
+    """The quantile with so much of the values below it, interpolated."""
     values = sorted(values)
     at = part * (len(values) - 1)
     low = math.floor(at)
@@ -89,7 +89,7 @@ def percentile(values, part):
 
 
 def summary(rows, key="ratio"):
-    """What the ratios of some rows come to; None without any."""
+    """The summary of the ratios of some rows; None without any."""
     ratios = [row[key] for row in rows if row[key]]
     if not ratios:
         return None
@@ -103,12 +103,12 @@ def failures(rows, driver):
 
 
 def faults(rows, driver):
-    """How often packets were lost or overtook each other, in all, by counter."""
+    """The total of lost and reordered packets, by counter."""
     return {name: sum(row[driver]["counters"].get(name, 0) for row in rows) for name in FAULTS}
 
 
 def against(recorded, rows):
-    """Ratios of a recorded run's workloads and of these, where both have the same: name, then,
+    """The ratios of a recorded run and of this one, for the same workloads: name, then,
     now."""
     before = {(row["name"], row["line"]): row["ratio"] for row in recorded}
     found = [(row["name"], before.get((row["name"], row["line"])), row["ratio"]) for row in rows]
@@ -116,11 +116,11 @@ def against(recorded, rows):
 
 
 def fallen(compared, tolerance):
-    """Those that have lost more than a part of their ratio."""
+    """The workloads whose ratio has fallen by more than a part of it."""
     return [(name, then, now) for name, then, now in compared if now < then * (1 - tolerance)]
 
 
-# ---- of which kind the slow ones are ---------------------------------------
+# ---- the classes of the slow workloads -------------------------------------
 
 def size_class(workload):
     most = next((most for most in (256, 4096, 65536) if workload.size[1] <= most), None)
@@ -151,7 +151,7 @@ CLASSES = {
 
 
 def by_class(rows):
-    """The summary of the rows of each class: what it is of, its name, the summary."""
+    """The summary of the rows of each class: its property, its name, the summary."""
     found = {}
     for row in rows:
         workload = parse(row["line"])
@@ -171,13 +171,13 @@ def slowest(rows):
 
 
 def worst(rows):
-    """The slowest that has a ratio, as a target has it; None without any."""
+    """The slowest one with a ratio, as a target has it; None without any."""
     row = next((row for row in slowest(rows) if row["ratio"]), None)
     return row and {"row": row["name"], "ratio": row["ratio"]}
 
 
 def make_targets(plan, chance, known):
-    """As those of figures.py are."""
+    """Targets like those of figures.py."""
     made = summary(chance)
     bursts = [row for row in known if parse(row["line"]).rest_us]
 
@@ -206,7 +206,7 @@ def result(plan, about, runs):
 # ---- in words --------------------------------------------------------------
 
 def rate_cells(row, driver):
-    """Messages and bytes a second, or that there are none."""
+    """Messages and bytes a second, or a note that there are none."""
     if row[driver]["failed"] or not row[driver]["bytes"]:
         return ["failed", ""]
     return [rate(row[driver]["messages"] / 1e3), rate(row[driver]["bytes"] / 1e6)]
@@ -218,14 +218,14 @@ def rate(value):
 
 
 def faults_said(row, driver):
-    """What packets did that they should not, as one remark, or none."""
+    """The unwanted packet counters, as one remark, or none."""
     several = [f"{name} {row[driver]['counters'][name]}" for name in FAULTS
                if row[driver]["counters"].get(name)]
     return [f"{driver}: {', '.join(several)}"] if several else []
 
 
 def remarks(row):
-    """What was lost, and what packets did that they should not."""
+    """The losses, and the unwanted packet counters."""
     said = []
     for driver in DRIVERS:
         if row[driver]["lost"]:
@@ -251,7 +251,7 @@ def summary_cells(name, made):
 
 
 def summaries(made):
-    """With several rounds also of the best ones, which a busy host disturbs less."""
+    """With several rounds also the best ones, which a busy host disturbs less."""
     several = any(len(row[driver]["rounds"]) > 1 for row in made["rows"] for driver in DRIVERS)
     of = (("", ""), (", best", ", best rounds")) if several else (("", ""),)
     return [summary_cells(name + words, made[key + part])
@@ -260,7 +260,7 @@ def summaries(made):
 
 
 def is_busy(about):
-    """Whether the host did other things as well, and that matters."""
+    """True if the host was busy with other work, and that matters."""
     return not about["machine"].endswith("counting instructions") and \
         float(about["load before"]) >= 0.5
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""How it is measured, in the virtual machine: the wire of selftests/net.sh with either driver at
+"""Measures in the virtual machine: the wire of selftests/net.sh with either driver at
 each end, programs between its ends, and a function for each "measure" of cases.py.
 
 Each takes the ends and the arguments of the case, and returns values by the keys of figures.
@@ -33,7 +33,7 @@ REPORT = pathlib.Path("/tmp/perftest.json")
 
 
 class Failed(Exception):
-    """A measurement that came to nothing, and why."""
+    """A measurement without a result, and the reason."""
 
 
 # ---- this machine ----------------------------------------------------------
@@ -54,20 +54,20 @@ def about():
 # ---- the wire --------------------------------------------------------------
 
 class Ends:
-    """Where the client and the server of a measurement are, by namespace."""
+    """The places of the client and the server of a measurement, by namespace."""
 
     def __init__(self, client, server, mtu):
         self.client, self.server = client, server
-        # What perftest is to ask for, as rdma_rxe leaves room for headers.
+        # The MTU to request from perftest, as rdma_rxe leaves room for headers.
         self.path_mtu = 4096 if mtu >= 4500 else 1024
         self.gid = {}
 
 
 class Network:
-    """The two namespaces with a veth pair between them. What is there already is left alone."""
+    """The two namespaces with a veth pair between them. Existing ones are left alone."""
 
     def __init__(self):
-        # Nobody sends again what a full queue loses of datagrams.
+        # Datagrams that a full queue drops are not sent again.
         shell("modprobe -a rdma_rxe ferroce rdma_ucm ib_uverbs sch_netem; wire_up; deep_backlog")
         self.drivers, self.mtu, self.loss, self.gid = None, None, None, {}
 
@@ -75,7 +75,7 @@ class Network:
         shell("net_down")
 
     def prepare(self, wire, driver):
-        """The ends of a wire for one driver; "tcp" takes whatever device there is."""
+        """The ends of a wire for one driver; "tcp" accepts any device."""
         drivers = {"to rxe": (driver, "rxe"), "from rxe": ("rxe", driver)}.get(
             wire.ends, (driver, driver))
         if driver == "tcp":
@@ -115,7 +115,7 @@ def _start(namespace, command):
 
 
 def listens(port):
-    """Whether a process listens there, or anybody in its namespace."""
+    """True if a process listens there, or any in its namespace."""
     def look(process):
         net = pathlib.Path(f"/proc/{process.pid}/net")
         try:
@@ -126,7 +126,7 @@ def listens(port):
 
 
 def _accepts(_process):
-    """Whether there is somebody to connect to by rdma_cm."""
+    """True if a server listens by rdma_cm."""
     said = subprocess.run(["ip", "netns", "exec", "b", "rdma", "resource", "show", "cm_id"],
                           capture_output=True, text=True, check=False).stdout
     return "state LISTEN" in said
@@ -158,7 +158,7 @@ def running(ends, ready, server, client):
 
 
 def pair(ends, ready, server, client):
-    """Runs both ends of a program, and returns what the client says."""
+    """Runs both ends of a program, and returns the client's output."""
     try:
         with running(ends, ready, server, client) as processes:
             said = [process.communicate(timeout=DEADLINE_S)[0] for process in processes]
@@ -172,8 +172,8 @@ def pair(ends, ready, server, client):
 
 @dataclass(frozen=True)
 class Perftest:
-    """A program with its options, which of its ends is to report, and whether its client runs only
-    while nobody else wants the CPU."""
+    """A program with its options, the end that reports, and whether its client runs only while no
+    other process needs the CPU."""
 
     program: str
     options: tuple
@@ -212,7 +212,7 @@ def _streaming(ends, verb, size, count, options=(), **more):
 
 
 def streaming(ends, **arguments):
-    """A stream as processes, to be looked at."""
+    """A stream as processes, to observe."""
     return running(ends, listens(PERFTEST_PORT), *_streaming(ends, **arguments).commands(ends))
 
 
@@ -224,7 +224,7 @@ def stream(ends, size, **arguments):
     if rate <= 0:
         raise Failed(f"nothing got through: {report}")
     # The last two in virtual time, where an instruction is a nanosecond, with a CPU that is
-    # never idle while there is something on its way.
+    # never idle while a message is in progress.
     return {"rate": rate / 1e3, "bandwidth": rate * size / 1e6,
             "per message": 1e9 / rate, "per byte": 1e9 / rate / size}
 
@@ -237,7 +237,7 @@ def latency(ends, verb, size, count, options=(), **more):
 
 
 def latency_beside(ends, stream, **arguments):
-    """Likewise, while other processes have as much as they can on the same wire."""
+    """A latency while other processes saturate the same wire."""
     with streaming(ends, **stream) as processes:
         values = latency(ends, port=BESIDE_PORT, **arguments)
         if any(process.poll() is not None for process in processes):
@@ -261,7 +261,7 @@ def _busy_s():
 
 
 def _cpu_time(run, size, count):
-    """Of all CPUs, per message and per byte: what a long run takes more than a short one."""
+    """The time of all CPUs, per message and per byte: the difference of a long and a short run."""
     few = 8
     times = [_busy_s()]
     for number in (few, count):
@@ -299,8 +299,8 @@ def connections(ends, count):
 
 
 def explored(workload, a, b, scale):
-    """What the program of random workloads says of one, between two ends (namespace and device),
-    in so many times the usual time."""
+    """The output of the program of random workloads for one workload, between two ends (namespace
+    and device), in so many times the usual time."""
     workload = replace(workload, ms=max(1, int(workload.ms * scale)))
     try:
         done = subprocess.run([EXPLORE, *workload.program_words()], text=True, check=False,

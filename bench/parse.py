@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the programs that measure say, as numbers."""
+"""Parses the output of measuring programs into numbers."""
 
 import json
 import re
 
 # perftest prints millions of messages to six places, and MiB to two: from this size on the second
-# is the more exact.
+# is more exact.
 EXACT_IN_BYTES = 10486
 
 
 def perftest_results(report):
-    """Its JSON has "nan" for a deviation that it cannot tell, which is none."""
+    """Its JSON has "nan" for an unknown deviation, which is none."""
     return json.loads(re.sub(r": *-?nan\b", ": null", report))["results"]
 
 
 def perftest_rate(report, size):
-    """Messages a second."""
+    """Returns messages a second."""
     results = perftest_results(report)
     if size >= EXACT_IN_BYTES:
         return results["BW_average"] * (1 << 20) / size
@@ -23,7 +23,7 @@ def perftest_rate(report, size):
 
 
 def perftest_latency(report):
-    """In us, half a round trip, of a READ or an atomic all of it."""
+    """Returns us: half a round trip, or a whole one for a READ or an atomic."""
     results = perftest_results(report)
     return {"typical": results["t_typical"], "average": results["t_avg"],
             "p99": results["percentile_99"]}
@@ -34,7 +34,7 @@ def iperf_bytes_per_second(said):
 
 
 def cmtime_us(said):
-    """Of all connections together, with queue pairs: from the first step to the last one."""
+    """The time of all connections together, with queue pairs: from the first step to the last one."""
     for line in said.splitlines():
         if line.startswith("full connect"):
             return int(line.split()[3])
@@ -42,19 +42,19 @@ def cmtime_us(said):
 
 
 def busy_ticks(stat):
-    """Of /proc/stat: hundredths of a second in which a CPU had something to do."""
+    """Parses /proc/stat: hundredths of a second in which a CPU was busy."""
     user, nice, system, _idle, _wait, irq, softirq, steal = map(int, stat.split()[1:9])
     return user + nice + system + irq + softirq + steal
 
 
 def is_listening(sockets, port):
-    """Of a process's net/tcp: whether somebody listens there."""
+    """Parses a process's net/tcp: true if a process listens there."""
     rows = [line.split() for line in sockets.splitlines()[1:]]
     return any(int(row[1].rpartition(":")[2], 16) == port and row[3] == "0A" for row in rows)
 
 
 def kernel_modules(symbols):
-    """Of /proc/kallsyms: which module a symbol belongs to, if no other has one of that name."""
+    """Parses /proc/kallsyms: the module of each symbol whose name is unique."""
     owners = {}
     for line in symbols.splitlines():
         _, _, name, *module = line.split()
@@ -63,7 +63,7 @@ def kernel_modules(symbols):
 
 
 def perf_shares(said, modules):
-    """Of a report of perf with the columns samples, module and symbol: samples by module and
+    """Parses a report of perf with the columns samples, module and symbol: samples by module and
     name. For perf all of the kernel's modules are the kernel."""
     shares = {}
     for line in said.splitlines():
@@ -71,7 +71,7 @@ def perf_shares(said, modules):
             continue
         samples, module, name = (cell.strip() for cell in line.split("|", 2))
         name = re.sub(r"^\[\S\] ", "", name)
-        # It may know a module, and puts that into brackets.
+        # It may know a module, and prints that in brackets.
         module = module.strip("[]")
         if "kernel" in module:
             module = modules.get(name, "kernel")
@@ -82,7 +82,7 @@ def perf_shares(said, modules):
 # ---- applications ----------------------------------------------------------
 
 def found(pattern, said, flags=0):
-    """What a pattern has in brackets; ValueError without it."""
+    """Returns the group of a pattern; ValueError without a match."""
     match = re.search(pattern, said, flags)
     if not match:
         raise ValueError(f"no figure: {said.strip() or 'nothing was said'}")
@@ -90,7 +90,7 @@ def found(pattern, said, flags=0):
 
 
 def ucx_seconds(said):
-    """Of ucx_perftest's last line: what a message took overall, of a latency half a round trip."""
+    """Parses ucx_perftest's last line: the overall time of a message, or half a round trip."""
     return float(found(r"^ *(?:Final:)? *\d+ +[\d.]+ +[\d.]+ +([\d.]+)(?: +[\d.]+){4}\s*$", said, re.M)) / 1e6
 
 
@@ -99,19 +99,19 @@ def mpi_seconds(said):
 
 
 def pingpong_seconds(said):
-    """Of fi_pingpong: half a round trip."""
+    """Parses fi_pingpong: half a round trip."""
     line = found(r"^(\d\S* +\S+ +=\S+ .*)$", said, re.M)
     return float(line.split()[6]) / 1e6
 
 
 def qperf_value(said):
-    """Bytes a second, or seconds, when it was asked for plain units (-uu)."""
+    """Returns bytes a second, or seconds, for plain units (-uu)."""
     value, unit = found(r"=\s+([\d.]+ +\S+)", said).split()
     return float(value) * {"bytes/sec": 1, "ns": 1e-9}[unit]
 
 
 def fio_per_second(said, way):
-    """Requests. What it warns of comes before."""
+    """Returns requests. Warnings come before."""
     job = json.loads(said[said.index("{"):])["jobs"][0]
     if job["error"] or not job[way]["iops"]:
         raise ValueError(f"fio: error {job['error']}, nothing was done")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""A picture of a result: a bar for each row, how many times as good as rdma_rxe it is, with what
-it is to reach."""
+"""A picture of a result: a bar for each row with its speed relative to rdma_rxe, and with its
+target."""
 
 import itertools
 import math

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""In the virtual machine: a wire for each driver, between two namespaces of its own, so that nothing
-is loaded or unloaded between two runs; and what the devices on it have counted."""
+"""In the virtual machine: a wire for each driver, between two namespaces of its own, so that no module
+is loaded or unloaded between two runs; and the counters of their devices."""
 
 import pathlib
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Ends:
     server_device: str
 
     def words(self):
-        """As programs of the selftests read them."""
+        """The ends as environment variables for programs of the selftests."""
         return (f"{self.client}/{self.client_device}", f"{self.server}/{self.server_device}")
 
     def devices(self):
@@ -32,7 +32,7 @@ DRIVERS = tuple(ENDS)
 def wires_up():
     shell("""
         modprobe -a rdma_rxe ferroce rdma_ucm ib_uverbs
-        # Nobody sends again what a full queue loses of datagrams.
+        # Datagrams that a full queue drops are not sent again.
         deep_backlog
         # wire NAMESPACE NAMESPACE DEVICE DEVICE DRIVER
         wire()
@@ -48,7 +48,7 @@ def wires_up():
 
 
 def counters(devices, names):
-    """Of all these devices together, of those counters that they have."""
+    """The sum of these counters over all devices that have them."""
     found = {}
     for device in devices:
         port = pathlib.Path("/sys/class/infiniband") / device / "ports/1/hw_counters"
@@ -59,6 +59,6 @@ def counters(devices, names):
 
 
 def counted_since(before, devices, names):
-    """Those that have counted something."""
+    """The counters that are not 0."""
     return {name: value - before[name] for name, value in counters(devices, names).items()
             if value != before[name]}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Workloads that nobody has chosen: one for each seed, and some that are known, by name.
+"""Random workloads: one for each seed, and some known ones, by name.
 
-A workload is a line of words, NAME=VALUE, of which those that are as usual may be left out; the
-program of selftests/bench/explore.c runs it. All that chooses is here.
+A workload is a line of words, NAME=VALUE. Words with the default value may be left out. The program
+of selftests/bench/explore.c runs it. All random choices are made here.
 """
 
 import random
@@ -12,11 +12,11 @@ from cases import KIB, MIB, size_name
 
 # A datagram is a packet.
 LARGEST_DATAGRAM = 4096
-# Of all messages that are on their way at a time, and of a burst.
+# Bytes of all messages in progress, and of a burst.
 MOST_AT_ONCE = 16 * MIB
-# Who polls has a CPU for himself.
+# A polling thread has a CPU for itself.
 CPUS = 2
-# What repeats needs less time, and has more to do for it.
+# Repeating operations need less time, and have more work for it.
 VIRTUAL_SCALE = 0.2
 
 SENDS = ("send", "send_imm")
@@ -29,32 +29,32 @@ TAKES_A_RECEIVE = SENDS + ("write_imm",)
 @dataclass(frozen=True)
 class Workload:
     transport: str = "rc"
-    # One or several kinds, of each message one at random.
+    # One or several kinds, chosen at random for each message.
     op: tuple = ("write",)
-    # The least and the most bytes of a message, those between at random.
+    # The least and the most bytes of a message, random between these.
     size: tuple = (64, 64)
-    # Queue pairs, and how many requests each may have on its way.
+    # Queue pairs, and the requests that each may have in progress.
     qps: int = 1
     depth: int = 16
-    # On each end; queue pairs are theirs by turns.
+    # Threads on each end, which share the queue pairs in turn.
     threads: int = 1
     # Requests for one doorbell.
     list: int = 1
     # So many messages of each thread, then a rest, once all are delivered; 0: without an end.
     burst: int = 0
     rest_us: int = 0
-    # Each so many is signalled.
+    # Each so many requests one is signalled.
     signal: int = 1
     # Completions are polled after each post, when the queue is full, or waited for by events.
     poll: str = "full"
-    # Who only receives: polls, or waits for events.
+    # The receiving end: polls, or waits for events.
     recv_event: int = 0
-    # Who polls has asked for an event before, once.
+    # A polling thread has asked for an event before, once.
     armed: int = 0
     # Up to so many bytes are inline.
     inline: int = 0
     srq: int = 0
-    # Both ends ask.
+    # Both ends send requests.
     both: int = 0
     # The ends are processes, or threads of one.
     processes: int = 2
@@ -79,14 +79,14 @@ class Workload:
         return " ".join(self.words())
 
     def program_words(self):
-        """For the program, which knows nothing of what is usual, nor which devices it has."""
+        """The line for the program, which knows neither the defaults nor its devices."""
         return [word for word in self.words(True) if not word.startswith("loopback=")]
 
     def takes_receives(self):
         return any(op in TAKES_A_RECEIVE for op in self.op)
 
     def pollers(self):
-        """How many threads poll at a time."""
+        """The number of threads that poll at a time."""
         asking = self.threads * (2 if self.both else 1) if self.poll != "event" else 0
         listens = self.takes_receives() and not self.both and not self.recv_event
         return asking + (self.threads if listens else 0)
@@ -115,7 +115,7 @@ def parse(line):
 
 
 def checked(workload):
-    """The same, or ValueError if the program could not run it."""
+    """The workload, or ValueError if the program could not run it."""
     known = OPERATIONS.get(workload.transport, ())
     for what, holds in (
             ("operation", workload.op and set(workload.op) <= set(known)),
@@ -134,8 +134,8 @@ def checked(workload):
 # ---- by seed ---------------------------------------------------------------
 
 class Dice:
-    """Choices that are the same with every version of Python: random() is, what is made of it
-    there is not."""
+    """Random choices that are the same with every version of Python: random() is, but not the
+    functions based on it."""
 
     def __init__(self, seed):
         self.random = random.Random(seed).random
@@ -157,7 +157,7 @@ def some_operations(dice, transport):
         kinds = list(known)
         chosen = {kinds.pop(dice.below(len(kinds))) for _ in range(number)}
         return tuple(op for op in known if op in chosen)
-    # What is used most comes most.
+    # Common values are the most frequent.
     likely = [op for op in known for _ in range(3 if op in ("send", "write", "read") else 1)]
     return (dice.one(likely),)
 
@@ -177,7 +177,7 @@ def some_sizes(dice, transport, op):
 
 
 def within_memory(workload):
-    """With fewer messages at a time, if they are too large."""
+    """Reduces the messages in progress, if they are too large."""
     each = workload.size[1] + 4 * KIB
     while workload.qps * workload.depth * each > MOST_AT_ONCE:
         workload = replace(workload, **({"depth": workload.depth // 2} if workload.depth > 1 else
@@ -189,14 +189,14 @@ def within_memory(workload):
 
 
 def within_cpus(workload):
-    """With fewer who poll than there are CPUs."""
+    """Reduces the polling threads below the number of CPUs."""
     if workload.pollers() > CPUS:
         workload = replace(workload, recv_event=1)
     return replace(workload, poll="event") if workload.pollers() > CPUS else workload
 
 
 def by_seed(seed):
-    """Always the same for a seed."""
+    """The workload of a seed, always the same."""
     dice = Dice(seed)
     transport = dice.one(("rc",) * 8 + ("ud", "uc"))
     op = some_operations(dice, transport)
@@ -212,7 +212,7 @@ def by_seed(seed):
         both=int(dice.one_in(4)), srq=int(dice.one_in(4)), processes=dice.one((1, 2, 2)),
         loopback=int(dice.one_in(10)), reads=dice.one((1, 4, 16, 16)), seed=seed)
     workload = within_cpus(within_memory(workload))
-    # What has no meaning there is as usual.
+    # Words without a meaning have the default.
     receives = workload.takes_receives()
     return checked(replace(
         workload, rest_us=workload.rest_us if workload.burst else 0,
@@ -235,7 +235,7 @@ def bursts():
                                     rest_us=1000 * rest_ms))
 
 
-# What was slow when it was first looked at.
+# Workloads that were slow once.
 KNOWN = {
     "write 64 B, 2 QPs, polled after each": Workload(qps=2, depth=128, poll="each"),
     "write 64 B, 2 QPs, polled when full": Workload(qps=2, depth=128),
@@ -247,6 +247,6 @@ KNOWN = {
                                                         loopback=1),
     **dict(bursts()),
 }
-# Those that stand for the others.
+# Those that represent the others.
 FEW = ("write 64 B, 2 QPs, polled after each", "write 4 KiB, the first 300",
        "write 64 B, 500 after 20 ms", "read 4 KiB, 500 after 20 ms", "send 4 KiB, 64 after 1 ms")
