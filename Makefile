@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# The front door.  The module itself is built by Kbuild, from the file of that
-# name.  `make help` lists what there is.
+# The main Makefile.  Kbuild builds the module, from the file Kbuild.
+# `make help` lists the targets.
 
 KDIR ?= /lib/modules/$(shell uname -r)/build
 DRIVER ?= ferroce
@@ -32,10 +32,13 @@ check:
 	@scripts/check
 
 check-all:
-	@scripts/check host build vm-all debug-quick
+	@scripts/check host build vm-all flavour
 
 check-debug:
 	@scripts/check debug
+
+check-debug-quick:
+	@scripts/check debug-quick
 
 # SOAK_SECONDS may be given.
 soak:
@@ -88,7 +91,7 @@ bench-count:
 bench-profile:
 	@scripts/bench profile
 
-# Seeds of the simulator, unless they are said, are not these.
+# By default the simulator does not use these seeds.
 bench-explore:
 	@SEEDS='$(if $(filter file,$(origin SEEDS)),,$(SEEDS))' scripts/bench explore
 
@@ -100,6 +103,13 @@ export PROGRAMS
 consumers:
 	@scripts/consume
 
+# KERNELS: kernels with a package of their own; VERSION: the packages' version.
+deb:
+	@VERSION='$(VERSION)' scripts/deb $(KERNELS)
+
+check-deb:
+	@scripts/check deb
+
 # The module for the kernel of the virtual machine.  A stock driver needs none.
 vm-module:
 ifeq ($(DRIVER),ferroce)
@@ -110,35 +120,42 @@ clean:
 	@rm -rf "$$(. qemu/lib.sh && echo "$$BUILD")"
 	+@if [ -e $(KDIR)/Makefile ]; then $(kbuild) clean; fi
 
+upstream-check:
+	scripts/upstream
+
 help:
 	@echo 'For this machine (KDIR=<build directory of a kernel>):'
 	@echo '  all      ferroce.ko, for the running kernel unless KDIR says otherwise'
 	@echo '  install  ferroce.ko to where modprobe finds it'
-	@echo 'In a virtual machine of its own, as any user (SERIES=7.3: another kernel):'
+	@echo '  deb      Debian packages: the module by DKMS, and for KERNELS="7.3.4+deb13-amd64 ...", and its tools'
+	@echo 'In a virtual machine of its own, as any user (SERIES=7.3, FLAVOUR=rt: another kernel):'
 	@echo '  demo     the stock tools of rdma-core and perftest over ferroce'
 	@echo '  shell    a console there, the module loaded, a wire with both ends up'
-	@echo '  check    tests on the host, of the build, in the virtual machine'
-	@echo '  check-all  the same with all variants of the tests, and some on the kernel of check-debug'
-	@echo '  check-debug  all suites on a kernel that looks for mistakes: hours'
+	@echo '  check    tests on the host, build checks, tests in the virtual machine'
+	@echo '  check-all  the same with all variants of the tests, and a few on another flavour of the kernel'
+	@echo '  check-debug  all suites on the debug kernel: hours'
+	@echo '  check-debug-quick  a part of it: half an hour, and half an hour to build that kernel once'
+	@echo '  check-deb  the packages: installed, upgraded and purged in a throw-away Debian'
 	@echo '  soak     half an hour of disturbed traffic there (SOAK_SECONDS=1800)'
 	@echo '  bench    speed beside rdma_rxe and TCP (ROUNDS=3; QUICK=1: few cases)'
-	@echo '  bench-count  the same in instructions, which repeat (CHECK=1: fails if it fell)'
+	@echo '  bench-count  the same in instructions, which repeat (CHECK=1: fails if it is slower)'
 	@echo '  bench-explore  random workloads beside rdma_rxe (SEEDS=1..100 SEED=7 LINE="..." ICOUNT=1 QUICK=1)'
 	@echo '  bench-apps  UCX, Open MPI, libfabric, qperf, NVMe-oF, NFS beside rdma_rxe (QUICK=1 CASES="UCX*")'
-	@echo '  consumers  programs that people run over RDMA, with either driver: consumers.rst (QUICK=1)'
+	@echo '  consumers  common RDMA programs, with either driver: consumers.rst (QUICK=1)'
 	@echo 'Other:'
 	@echo '  sim      the protocol over bad networks on virtual time, many thousand times'
-	@echo '  doc      what the code says of itself, as HTML'
+	@echo '  doc      the doc comments as HTML'
 	@echo '  bench-profile  where the instructions go, by function (CASES="write 64 KiB"; REAL=1: the time)'
 	@echo '  tables   tables.rst, unsafe.rst, performance.rst, consumers.rst, survival.rst, memory.rst and the conformance report'
 	@echo '           of Documentation'
-	@echo '  figures  goodput.rst of Documentation, what losses cost in the simulator'
+	@echo '  figures  goodput.rst of Documentation: goodput with losses, in the simulator'
 	@echo '  coverage  how much of the protocol the host tests run'
+	@echo '  upstream-check  the patches of rust/upstream: a kernel with them is built and booted, half an hour'
 	@echo '  fuzz     looks for inputs that break the protocol, each target for SECONDS=60'
-	@echo '  clean    removes what was built from this tree'
+	@echo '  clean    removes the build products of this tree'
 	@echo '  help     this'
-	@echo 'What is downloaded stays in $${XDG_CACHE_HOME:-~/.cache}/ferroce.'
+	@echo 'Downloads stay in $${XDG_CACHE_HOME:-~/.cache}/ferroce.'
 
 .DEFAULT_GOAL := all
-.PHONY: all install check-kdir demo shell check check-all check-debug soak bench bench-count bench-profile bench-explore bench-apps consumers sim coverage doc \
-	tables figures fuzz vm-module clean help
+.PHONY: all install check-kdir demo shell check check-all check-debug check-debug-quick soak bench bench-count bench-profile bench-explore bench-apps consumers deb check-deb sim coverage doc \
+	tables figures fuzz upstream-check vm-module clean help

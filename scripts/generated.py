@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What the scripts share that make a document of what the code says."""
+"""Functions of the scripts that make a document."""
 
 import difflib
 import json
@@ -16,18 +16,18 @@ def table(head, rows):
 
 
 def load(path):
-    """What is recorded there, or nothing."""
+    """The record, or nothing."""
     return json.loads(path.read_text()) if path.exists() else {}
 
 
 def runs(records, program):
-    """With which kernel, and when, each driver was tried, of the records by driver."""
+    """The kernel and the date of each driver's record."""
     return "; ".join(f"{driver}: Linux {record[program]['kernel']}, {record[program]['date']}"
                      for driver, record in records.items() if program in record)
 
 
 def write_or_check(target, new):
-    """Writes the document; with --check shows instead how the one that is there differs. Returns
+    """Writes the document. With --check, shows the differences to the existing one instead. Returns
     the exit status."""
     if sys.argv[1:] != ["--check"]:
         target.write_text(new)
