@@ -11,7 +11,8 @@ use crate::wire::ParseError;
 pub enum Event {
     /// A request arrived whose PSN was already executed.
     DuplicateRequest,
-    /// A request arrived ahead of its turn.
+    /// A request arrived ahead of its turn. Requests behind one that found no receive do not count:
+    /// the peer sends them again, and nothing was lost.
     OutOfSequenceRequest,
     /// We told the peer that no receive was posted.
     RnrNakSent,

@@ -517,6 +517,10 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
             self.handle_duplicate(psn, request, host);
             return Ok(Handled::Done);
         }
+        // Rules: RNR-4
+        if self.sequence.told == Told::NotReady {
+            return Ok(Handled::Done);
+        }
         // Rules: PSN-12
         host.observe(Event::OutOfSequenceRequest);
         Ok(self.handle_early(packet))
@@ -535,9 +539,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
             }
             // Rules: ACK-22
             (Told::Missing, _) if packet.bth.ack_req => self.acknowledge_again(),
-            (Told::Missing, _) => {}
-            // Rules: RNR-5
-            (Told::NotReady, _) => return Handled::Done,
+            (Told::Missing | Told::NotReady, _) => {}
         }
         match self.sequence.may_keep(psn) {
             true => Handled::Early,

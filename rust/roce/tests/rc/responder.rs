@@ -1014,6 +1014,8 @@ fn without_a_receive_nothing_is_done() {
             assert_eq!(lone.replies(), []);
             assert_eq!(lone.expected(), psn);
             assert_eq!(lone.world.written, written);
+            // The wire lost nothing.
+            assert_eq!(lone.count(Event::OutOfSequenceRequest), 0);
         }
         assert_eq!(lone.count(Event::RnrNakSent), 2);
         lone.post(5, 1000);
