@@ -639,11 +639,6 @@ u32 rust_helper_rt_tos2priority(u8 tos)
 	return rt_tos2priority(tos);
 }
 
-unsigned char *rust_helper_skb_network_header(const struct sk_buff *skb)
-{
-	return skb_network_header(skb);
-}
-
 /*
  * Fills the parameters in, because bindgen names the fields of a group differently for each
  * kernel.

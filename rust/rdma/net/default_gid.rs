@@ -24,6 +24,7 @@ use crate::{
         pool::Buffers,
         skb::{
             dev_of,
+            network_header,
             next_of, //
         },
         NetDevice,
@@ -529,8 +530,7 @@ impl Iterator for Segments {
         // network header is at `data`, or behind that in the linear part.
         unsafe {
             self.next = core::mem::replace(&mut *next_of(skb.as_ptr()), ptr::null_mut());
-            let before =
-                bindings::skb_network_header(skb.as_ptr()).offset_from((*skb.as_ptr()).data);
+            let before = network_header(skb.as_ptr()).offset_from((*skb.as_ptr()).data);
             // CAST: The length of a header is small.
             kernel::bindings::skb_pull(skb.as_ptr(), before as u32);
         }

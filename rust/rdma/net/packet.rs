@@ -9,7 +9,10 @@ use crate::{
         gid_of_ipv4,
         headers::UDP_BYTES,
         pool::PAGES_BYTES,
-        skb::dev_of,
+        skb::{
+            dev_of,
+            network_header, //
+        },
         NetDevice, //
     },
     share::{
@@ -247,7 +250,7 @@ impl Datagram {
                 (*skb).data,
                 (*skb).len,
                 linear(skb),
-                (*skb).data.offset_from(bindings::skb_network_header(skb)),
+                (*skb).data.offset_from(network_header(skb)),
             )
         };
         let before = usize::try_from(before).ok()?;
@@ -299,7 +302,7 @@ impl Datagram {
         // SAFETY: By the type invariants the network header is there, with that many bytes. Nobody
         // writes to the headers of a datagram that was delivered.
         unsafe {
-            let ip = bindings::skb_network_header(self.skb.as_ptr());
+            let ip = network_header(self.skb.as_ptr());
             if self.is_ipv6 {
                 IpHeader::V6(&*ip.cast())
             } else {
@@ -317,6 +320,7 @@ impl Datagram {
     }
 
     /// Returns the source address as a GID.
+    #[inline]
     pub fn source(&self) -> [u8; 16] {
         match self.ip_header() {
             IpHeader::V4(ip) => gid_of_ipv4([ip[12], ip[13], ip[14], ip[15]]),
@@ -325,6 +329,7 @@ impl Datagram {
     }
 
     /// Returns the destination address as a GID.
+    #[inline]
     pub fn destination(&self) -> [u8; 16] {
         match self.ip_header() {
             IpHeader::V4(ip) => gid_of_ipv4([ip[16], ip[17], ip[18], ip[19]]),
@@ -333,6 +338,7 @@ impl Datagram {
     }
 
     /// Returns its DSCP and ECN bits.
+    #[inline]
     pub fn traffic_class(&self) -> u8 {
         match self.ip_header() {
             IpHeader::V4(ip) => ip[1],

@@ -37,6 +37,21 @@ pub(super) unsafe fn dev_of(skb: *mut sk_buff) -> *mut *mut net_device {
     }
 }
 
+/// Returns the network header (`skb_network_header`).
+///
+/// # Safety
+///
+/// `skb` must be valid, with a network header.
+#[inline]
+pub(super) unsafe fn network_header(skb: *mut sk_buff) -> *mut u8 {
+    // SAFETY: By the safety requirements the skb is valid, and its network header lies within its
+    // buffer. Both members of the union are the same group of fields.
+    unsafe {
+        let at = (*skb).__bindgen_anon_4.headers.as_ref().network_header;
+        (*skb).head.add(at.into())
+    }
+}
+
 /// Returns the data that all clones of an skb share (`skb_shinfo`).
 ///
 /// # Safety

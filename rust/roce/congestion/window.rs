@@ -148,14 +148,15 @@ impl Control for Window {
         let count = u16::try_from(count).unwrap_or(u16::MAX);
         self.acknowledged = self.acknowledged.saturating_add(count);
         self.since_loss = self.since_loss.saturating_add(count);
-        if self.psns < self.threshold && path.delay() == Delay::Short {
+        let delay = path.delay();
+        if self.psns < self.threshold && delay == Delay::Short {
             self.grow_to(self.psns.saturating_add(count).min(self.threshold), path);
         }
         if self.acknowledged < self.psns {
             return;
         }
         self.acknowledged = 0;
-        match path.delay() {
+        match delay {
             Delay::Short if self.psns >= self.threshold && !self.is_congested => {
                 self.grow_to(self.psns.saturating_add(self.step()), path);
             }

@@ -267,14 +267,15 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         host: &mut H,
     ) -> Result<(), Failure> {
         let unacked = self.sequence.unacked;
+        match &self.sequence.repair {
+            Some(repair) if repair.has_arrived(unacked) => {}
+            _ => return Ok(()),
+        }
         // Its answer may be on its way.
         if self.window.good(0).is_none_or(Outstanding::is_answered) {
             return Ok(());
         }
-        match self.sequence.repair {
-            Some(repair) if repair.has_arrived(unacked) => self.repair(now, host),
-            _ => Ok(()),
-        }
+        self.repair(now, host)
     }
 
     /// Handles an acknowledgement without news: the peer got a later packet. If it comes long after
@@ -360,11 +361,13 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         now: Instant,
         host: &mut H,
     ) -> Result<(), Failure> {
-        let is_answered = self.window.good(0).is_some_and(Outstanding::is_answered);
-        if core::mem::take(&mut self.sequence.lacks_rest) && is_answered {
-            return self.ask_again_now(now, host);
+        if !core::mem::take(&mut self.sequence.lacks_rest) {
+            return Ok(());
         }
-        Ok(())
+        match self.window.good(0).is_some_and(Outstanding::is_answered) {
+            true => self.ask_again_now(now, host),
+            false => Ok(()),
+        }
     }
 
     /// Asks again for the oldest responses that are missing, unless they may be late.
@@ -693,6 +696,14 @@ impl Sequence {
     /// again. Forgets what is over.
     #[inline]
     pub(super) fn learn(&mut self, now: Instant) {
+        let is_held = self.lateness.held() != Held::Nothing;
+        if is_held || self.repair.is_some() || self.early.is_some() {
+            self.learn_from_loss(now);
+        }
+    }
+
+    #[cold]
+    fn learn_from_loss(&mut self, now: Instant) {
         let unacked = self.unacked;
         self.learn_lateness(now);
         if let Some(repair) = self.repair {

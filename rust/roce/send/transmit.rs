@@ -98,8 +98,9 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
         let psn = sequence.next;
         let sizes = (sequence.config.mtu, sequence.config.bundle);
         let segment = Segment::new(entry, psn, sizes, sequence.asks_up_to())?;
-        let bth = sequence.header(entry, &segment);
-        sequence.sent(entry, &segment, now);
+        let wants_ack = sequence.wants_ack(entry, &segment);
+        let bth = sequence.header(entry, &segment, wants_ack);
+        sequence.sent(entry, &segment, wants_ack, now);
         sequence.end_repair(window);
         let source = match segment.len {
             0 => Source::Empty,
@@ -389,7 +390,7 @@ impl Sequence {
 
     /// Returns the BTH of a packet.
     // Rules: SEG-12
-    fn header<P>(&self, entry: &Outstanding<P>, segment: &Segment) -> Bth {
+    fn header<P>(&self, entry: &Outstanding<P>, segment: &Segment, wants_ack: bool) -> Bth {
         let takes_receive = match entry.op {
             SendOp::Send { .. } | SendOp::SendInvalidate { .. } => true,
             SendOp::Write { imm, .. } => imm.is_some(),
@@ -412,7 +413,7 @@ impl Sequence {
             fecn: false,
             becn: false,
             dest_qp: self.config.dest_qp,
-            ack_req: self.wants_ack(entry, segment),
+            ack_req: wants_ack,
             psn: self.next,
         }
     }
@@ -438,14 +439,19 @@ impl Sequence {
 
     /// Accounts for a packet that is sent now.
     // Rules: PSN-3
-    fn sent<P>(&mut self, entry: &Outstanding<P>, segment: &Segment, now: Instant) {
+    fn sent<P>(
+        &mut self,
+        entry: &Outstanding<P>,
+        segment: &Segment,
+        wants_ack: bool,
+        now: Instant,
+    ) {
         let is_new = self.next == self.end;
         self.fresh = is_new;
         // Rules: RDA-5
         if is_new && entry.is_answered() {
             self.unanswered = self.unanswered.saturating_add(1);
         }
-        let wants_ack = self.wants_ack(entry, segment);
         // Of a READ the first response tells.
         if is_new && (wants_ack || entry.is_answered()) {
             self.round_trip.begin(self.next.add(segment.psns), now);
