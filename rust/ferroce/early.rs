@@ -45,9 +45,10 @@ impl EarlyPackets {
         })
     }
 
-    /// Puts the packet `psn`, which was held elsewhere, in its place. Returns true if there was room for it.
+    /// Puts the packet `psn`, which was held elsewhere and is charged, in its place. Returns true if it is
+    /// kept: see [`hold`](Self::hold).
     pub(crate) fn put(&mut self, psn: Psn, packet: HeldPacket) -> bool {
-        self.insert(psn, packet).is_ok()
+        !packet.is_own() && self.insert(psn, packet).is_ok()
     }
 
     fn insert(&mut self, psn: Psn, mut packet: HeldPacket) -> Result<(), HeldPacket> {

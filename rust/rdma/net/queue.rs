@@ -144,8 +144,8 @@ impl<P: Purpose> PacketQueue<P> {
     /// Inserts a datagram before the first whose [place](HeldPacket::place) does not come before its own, as
     /// `comes_before` says. If that has the same place, the new one is dropped. All must have been inserted so.
     ///
-    /// A datagram that goes to the end costs no more than [`push`](Self::push). Another one costs a walk along
-    /// those before it.
+    /// A datagram that goes to the end, or repeats the last one, costs no more than [`push`](Self::push).
+    /// Another one costs a walk along those before it, of which there are at most [`MAX`](Self::MAX).
     ///
     /// # Errors
     ///
@@ -158,8 +158,10 @@ impl<P: Purpose> PacketQueue<P> {
         let place = packet.place();
         // SAFETY: It is called with skbs of the list, which are ours and by the invariants came from `into_skb`.
         let place_of = |skb: NonNull<sk_buff>| unsafe { place_of(skb) };
-        match NonNull::new(self.last) {
-            Some(last) if !comes_before(place_of(last), place) => {}
+        match NonNull::new(self.last).map(place_of) {
+            // A peer that repeats its last packet shall not cost a walk each time.
+            Some(last) if last == place => return Ok(()),
+            Some(last) if !comes_before(last, place) => {}
             _ => return self.push(packet),
         }
         let (mut before, mut behind) = (ptr::null_mut(), self.first);
