@@ -101,6 +101,7 @@ fn try_open(name: LinkName<'_>, netdev: &NetDevice) -> Result {
     let device = Device::new(netdev, state.queues.clone(), state.senders.clone())?;
     let node = NodeAttr {
         node_guid: device.node_guid,
+        node_desc: b"ferroce",
         comp_vectors: kernel::cpu::nr_cpu_ids(),
         local_dma_lkey: LOCAL_DMA_LKEY.0,
     };

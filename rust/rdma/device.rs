@@ -344,6 +344,8 @@ impl<T: Driver> Drop for Registered<T> {
 pub struct NodeAttr {
     /// Node GUID, in network order. Should be the same whenever the device is made again.
     pub node_guid: [u8; 8],
+    /// Description of the node, until an administrator writes another one; 64 bytes count.
+    pub node_desc: &'static [u8],
     /// Completion vectors, at least one.
     pub comp_vectors: u32,
     /// The key, not 0, by which work requests of the kernel name its own memory. Their addresses

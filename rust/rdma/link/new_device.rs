@@ -59,6 +59,9 @@ impl<T: Operations> NewDevice<T> {
             // CAST: Node types are below 8.
             (*ib).node_type = bindings::RDMA_NODE_IB_CA as u8;
             (*ib).node_guid = u64::from_ne_bytes(node.node_guid);
+            for (to, from) in (*ib).node_desc.iter_mut().zip(node.node_desc) {
+                *to = *from;
+            }
             (*ib).phys_port_cnt = 1;
             (*ib).num_comp_vectors = comp_vectors;
             (*ib).local_dma_lkey = node.local_dma_lkey;
