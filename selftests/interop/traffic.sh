@@ -14,10 +14,13 @@
 . "${BASH_SOURCE[0]%/*}/../lib/program.sh"
 # shellcheck source=selftests/lib/perftest.sh
 . "${BASH_SOURCE[0]%/*}/../lib/perftest.sh"
+# shellcheck source=selftests/lib/narrow.sh
+. "${BASH_SOURCE[0]%/*}/../lib/narrow.sh"
 
 setup()
 {
-	modprobe sch_netem
+	# shellcheck disable=SC2086 # words
+	modprobe -a sch_netem $NARROW_MODULES
 	net_up
 }
 
@@ -73,6 +76,24 @@ requests()
 }
 
 SIZES=1,m-1,m,m+1,65535,65536,65537
+
+# congested VERB: requests whose data, those of a READ from b, pass a narrow network.  It marks the
+# packets of a driver that reacts to marks, and drops those of rdma_rxe, which cannot be marked.  rdma_rxe
+# as a receiver tells nobody of marks.
+congested()
+{
+	local verb=$1 sender=$DRIVER_A fate=marked
+	wire_does ""
+	case $verb in
+	read) narrow a; sender=$DRIVER_B ;;
+	*) narrow b ;;
+	esac
+	[ "$sender" != rxe ] || fate=early
+	"$KTAP_BIN/traffic/integrity" -D a --no-fences --no-empty -T 18 -k "$verb" -q 2 -s 65536 \
+		-B 8000000 -n 2
+	show_red
+	[ "$(red "$fate")" -gt 0 ] || ktap_fail "there was no congestion"
+}
 
 # operations WHAT NAME: runs one of the tests of atomics.c over this wire.  FLUSH is left out:
 # rdma_rxe computes its ICRC with the headers twice, so no other driver accepts the packet, nor does
@@ -161,4 +182,7 @@ interop_tests()
 	disturbed_tests loss 3
 	disturbed_tests reordering 1
 	disturbed_tests duplication 1
+	for verb in send write read; do
+		ktap_test "$verb compared, congestion" congested "$verb"
+	done
 }
