@@ -57,8 +57,12 @@ impl EarlyPackets {
         self.0.insert(packet, comes_before)
     }
 
-    /// Takes the first packet.
     #[inline]
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes the first packet.
     fn next(&mut self) -> Option<HeldPacket> {
         self.0.pop()
     }
@@ -83,6 +87,18 @@ pub(crate) trait Keeps {
 /// Runs `handle` on early packets whose turn has come. The last of them may have to wait for memory.
 #[inline]
 pub(crate) fn handle_early<H: Keeps>(
+    half: &mut H,
+    deferred: &mut Deferred,
+    handle: impl FnMut(&mut H, &mut Deferred, &Packet, Incoming<'_>) -> Handled,
+) -> Handled {
+    match half.kept().0.is_empty() {
+        true => Handled::Done,
+        false => handle_kept(half, deferred, handle),
+    }
+}
+
+#[cold]
+fn handle_kept<H: Keeps>(
     half: &mut H,
     deferred: &mut Deferred,
     mut handle: impl FnMut(&mut H, &mut Deferred, &Packet, Incoming<'_>) -> Handled,
