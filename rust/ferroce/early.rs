@@ -1,8 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Packets that arrived before their turn.
+//!
+//! A peer decides how many of them arrive, and in which order. So a packet finds its place in
+//! logarithmic time, and after a gap has closed no more than [`BATCH`] packets are handled at once.
 
-use rdma::net::{queue_purpose, HeldPacket, PacketQueue};
+use core::cmp::Ordering;
+
+use kernel::alloc::flags::GFP_NOWAIT;
+use kernel::prelude::*;
+use kernel::rbtree::{RBTree, RBTreeNode};
+use kernel::sync::atomic::{Atomic, Relaxed};
+use rdma::net::HeldPacket;
 use roce::host::Handled;
 use roce::num::Psn;
 use roce::wire::Packet;
@@ -14,19 +23,56 @@ use crate::paging::MemoryWait;
 use crate::payload::{AtHand, Incoming};
 use crate::stats::{Counter, Stats};
 
-queue_purpose! {
-    /// Packets that came before their turn.
-    Early: 1 << 14
+/// The most packets of all queue pairs, but for the first of each.
+const MAX_OF_ALL: usize = 1 << 14;
+
+/// The most packets that one call of [`handle_early`] handles.
+const BATCH: u32 = 64;
+
+/// The number of packets of all queue pairs.
+static KEPT: Atomic<usize> = Atomic::new(0);
+
+/// The turn of a packet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Turn(Psn);
+
+// The PSNs of one half are within half of all PSNs, so this is an order.
+impl Ord for Turn {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (self == other, self.0.is_before(other.0)) {
+            (true, _) => Ordering::Equal,
+            (false, true) => Ordering::Less,
+            (false, false) => Ordering::Greater,
+        }
+    }
+}
+
+impl PartialOrd for Turn {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// Packets that arrived before their turn, in the order of their PSNs. The lock of their half guards
 /// them.
-#[derive(Default)]
-pub(crate) struct EarlyPackets(PacketQueue<Early>);
+pub(crate) struct EarlyPackets {
+    packets: RBTree<Turn, HeldPacket>,
+    /// The turn of the first packet may have come.
+    is_due: bool,
+}
+
+impl Default for EarlyPackets {
+    fn default() -> Self {
+        Self {
+            packets: RBTree::new(),
+            is_due: false,
+        }
+    }
+}
 
 impl EarlyPackets {
-    /// Puts the packet `psn` in its place, see [`hold`]. Returns true if it is kept, or was before. Packets of
-    /// the same device are not kept: they hold their sender's credit, without which the sender could not
+    /// Keeps the packet `psn`, see [`hold`]. Returns true if it is kept, or was before. Packets of the
+    /// same device are not kept: they hold their sender's credit, without which the sender could not
     /// repair the gap.
     #[cold]
     pub(crate) fn hold(
@@ -36,6 +82,9 @@ impl EarlyPackets {
         owner: Option<&Context>,
         stats: &Stats,
     ) -> bool {
+        if self.packets.get(&Turn(psn)).is_some() {
+            return true;
+        }
         if packet.is_own() || owner.is_some_and(Context::holds_much) {
             stats.count(Counter::DroppedHeld);
             return false;
@@ -45,37 +94,67 @@ impl EarlyPackets {
         })
     }
 
-    /// Puts the packet `psn`, which was held elsewhere and is charged, in its place. Returns true if it is
-    /// kept: see [`hold`](Self::hold).
+    /// Keeps the packet `psn`, which was held elsewhere and is charged. Returns true if it is kept: see
+    /// [`hold`](Self::hold).
     pub(crate) fn put(&mut self, psn: Psn, packet: HeldPacket) -> bool {
         !packet.is_own() && self.insert(psn, packet).is_ok()
     }
 
-    fn insert(&mut self, psn: Psn, mut packet: HeldPacket) -> Result<(), HeldPacket> {
-        packet.set_place(psn.get());
-        let comes_before = |one, other| Psn::new(one).is_before(Psn::new(other));
-        self.0.insert(packet, comes_before)
+    fn insert(&mut self, psn: Psn, packet: HeldPacket) -> Result {
+        if !self.packets.is_empty() && KEPT.load(Relaxed) >= MAX_OF_ALL {
+            return Err(ENOMEM);
+        }
+        let node = RBTreeNode::new(Turn(psn), packet, GFP_NOWAIT)?;
+        if self.packets.insert(node).is_none() {
+            KEPT.fetch_add(1, Relaxed);
+        }
+        Ok(())
     }
 
     #[inline]
     fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.packets.is_empty()
+    }
+
+    /// Returns true if [`handle_early`] has left packets whose turn may have come.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_due
+    }
+
+    fn first(&self) -> Option<&HeldPacket> {
+        self.packets.values().next()
     }
 
     /// Takes the first packet.
-    fn next(&mut self) -> Option<HeldPacket> {
-        self.0.pop()
-    }
-
-    /// Puts back the packet that was taken last.
-    fn put_back(&mut self, packet: HeldPacket) {
-        self.0.push_front(packet);
+    fn pop(&mut self) -> Option<HeldPacket> {
+        let (_, node) = self.packets.cursor_front_mut()?.remove_current();
+        KEPT.fetch_sub(1, Relaxed);
+        Some(node.to_key_value().1)
     }
 
     /// Drops all packets.
     pub(crate) fn clear(&mut self) {
-        self.0.clear();
+        while self.pop().is_some() {}
+        self.is_due = false;
     }
+}
+
+impl Drop for EarlyPackets {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// The work after early packets were handled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// There is none: the turn of the first packet has not come.
+    Nothing,
+    /// Another run handles more packets.
+    More,
+    /// The packet that is first now waits for memory.
+    Fault,
 }
 
 /// A half of a queue pair that keeps packets.
@@ -84,15 +163,16 @@ pub(crate) trait Keeps {
     fn kept(&mut self) -> (&mut EarlyPackets, &mut MemoryWait);
 }
 
-/// Runs `handle` on early packets whose turn has come. The last of them may have to wait for memory.
+/// Runs `handle` on early packets whose turn has come, [`BATCH`] at most. The rest
+/// [is due](EarlyPackets::is_due).
 #[inline]
 pub(crate) fn handle_early<H: Keeps>(
     half: &mut H,
     deferred: &mut Deferred,
     handle: impl FnMut(&mut H, &mut Deferred, &Packet, Incoming<'_>) -> Handled,
-) -> Handled {
+) -> Next {
     match half.kept().0.is_empty() {
-        true => Handled::Done,
+        true => Next::Nothing,
         false => handle_kept(half, deferred, handle),
     }
 }
@@ -102,22 +182,28 @@ fn handle_kept<H: Keeps>(
     half: &mut H,
     deferred: &mut Deferred,
     mut handle: impl FnMut(&mut H, &mut Deferred, &Packet, Incoming<'_>) -> Handled,
-) -> Handled {
-    while let Some(held) = half.kept().0.next() {
-        let handled = with_held(&held, |packet, incoming| {
+) -> Next {
+    // The half lends them, as `handle` needs all of the half.
+    let mut early = core::mem::take(half.kept().0);
+    let next = (0..BATCH).find_map(|_| {
+        let Some(held) = early.first() else {
+            return Some(Next::Nothing);
+        };
+        let handled = with_held(held, |packet, incoming| {
             handle(half, deferred, packet, incoming)
         });
-        match handled {
-            Handled::Done => {}
-            Handled::Early => {
-                half.kept().0.put_back(held);
-                break;
-            }
-            Handled::PutOff => {
-                half.kept().1.put_back(deferred.faults.take(), held);
-                return Handled::PutOff;
-            }
+        if handled == Handled::Early {
+            return Some(Next::Nothing);
         }
-    }
-    Handled::Done
+        let held = early.pop()?;
+        if handled == Handled::Done {
+            return None;
+        }
+        half.kept().1.put_back(deferred.faults.take(), held);
+        Some(Next::Fault)
+    });
+    let next = next.unwrap_or(Next::More);
+    early.is_due = next == Next::More;
+    *half.kept().0 = early;
+    next
 }

@@ -19,7 +19,7 @@ pub(crate) fn hold(
     owner: Option<&Context>,
     stats: &Stats,
     kept: Counter,
-    put: impl FnOnce(HeldPacket) -> Result<(), HeldPacket>,
+    put: impl FnOnce(HeldPacket) -> Result,
 ) -> bool {
     let held = try_hold(packet, owner, put);
     stats.count(match held {
@@ -32,13 +32,13 @@ pub(crate) fn hold(
 fn try_hold(
     packet: AtHand<'_>,
     owner: Option<&Context>,
-    put: impl FnOnce(HeldPacket) -> Result<(), HeldPacket>,
+    put: impl FnOnce(HeldPacket) -> Result,
 ) -> Result {
     let mut packet = packet.keep()?;
     if let Some(owner) = owner {
         packet = owner.charge(packet)?;
     }
-    put(packet).map_err(|_| ENOMEM)
+    put(packet)
 }
 
 /// Packets that waited for memory and are handled without releasing the half.

@@ -172,7 +172,7 @@ impl MemoryWait {
     /// Appends a packet behind the waiting ones, see [`hold`].
     pub(crate) fn hold(&mut self, packet: AtHand<'_>, owner: Option<&Context>, stats: &Stats) {
         let _ = hold(packet, owner, stats, Counter::HeldPackets, |packet| {
-            self.packets.push(packet)
+            self.packets.push(packet).map_err(|_| ENOMEM)
         });
     }
 

@@ -83,8 +83,6 @@ pub struct HeldPacket {
     datagram: Datagram,
     /// Its charges to the shares of its holder.
     charges: Option<[Charge; 2]>,
-    /// Its place in a queue that is in order, as the holder has it.
-    place: u32,
 }
 
 // SAFETY: The skb is ours and belongs to no thread.
@@ -471,23 +469,7 @@ impl HeldPacket {
     /// The invariants of [`Datagram`] must hold, and nobody else may have its skb.
     #[inline]
     pub(super) fn from_parts(datagram: Datagram, charges: Option<[Charge; 2]>) -> Self {
-        Self {
-            datagram,
-            charges,
-            place: 0,
-        }
-    }
-
-    /// Returns its place in a queue that is in order.
-    #[inline]
-    pub fn place(&self) -> u32 {
-        self.place
-    }
-
-    /// Gives it a place in a queue that is in order.
-    #[inline]
-    pub fn set_place(&mut self, place: u32) {
-        self.place = place;
+        Self { datagram, charges }
     }
 
     #[inline]

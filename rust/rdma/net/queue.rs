@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Datagrams that wait, in the order in which they came or in one of their holder's.
+//! Datagrams that wait, in the order in which they came.
 
 use crate::{
     net::{
@@ -126,7 +126,11 @@ impl<P: Purpose> PacketQueue<P> {
     ///
     /// The datagram, if the queue is full, or all are.
     pub fn push(&mut self, packet: HeldPacket) -> Result<(), HeldPacket> {
-        let skb = self.admit(packet)?;
+        if self.is_full() && !packet.is_own() {
+            return Err(packet);
+        }
+        Self::count(&packet, 1);
+        let skb = packet.into_skb();
         // SAFETY: The skb is ours, and so is its control block, which is large enough. So is the
         // last one of the list.
         unsafe {
@@ -139,72 +143,6 @@ impl<P: Purpose> PacketQueue<P> {
         self.last = skb;
         self.len = self.len.wrapping_add(1);
         Ok(())
-    }
-
-    /// Inserts a datagram before the first whose [place](HeldPacket::place) does not come before its own, as
-    /// `comes_before` says. If that has the same place, the new one is dropped. All must have been inserted so.
-    ///
-    /// A datagram that goes to the end, or repeats the last one, costs no more than [`push`](Self::push).
-    /// Another one costs a walk along those before it, of which there are at most [`MAX`](Self::MAX).
-    ///
-    /// # Errors
-    ///
-    /// As for [`push`](Self::push).
-    pub fn insert(
-        &mut self,
-        packet: HeldPacket,
-        comes_before: impl Fn(u32, u32) -> bool,
-    ) -> Result<(), HeldPacket> {
-        let place = packet.place();
-        // SAFETY: It is called with skbs of the list, which are ours and by the invariants came from `into_skb`.
-        let place_of = |skb: NonNull<sk_buff>| unsafe { place_of(skb) };
-        match NonNull::new(self.last).map(place_of) {
-            // A peer that repeats its last packet shall not cost a walk each time.
-            Some(last) if last == place => return Ok(()),
-            Some(last) if !comes_before(last, place) => {}
-            _ => return self.push(packet),
-        }
-        let (mut before, mut behind) = (ptr::null_mut(), self.first);
-        while let Some(skb) = NonNull::new(behind) {
-            let other = place_of(skb);
-            if other == place {
-                return Ok(());
-            }
-            if !comes_before(other, place) {
-                break;
-            }
-            before = behind;
-            // SAFETY: By the invariants the skb is ours, and linked to the next one.
-            behind = unsafe { *next_of(skb.as_ptr()) };
-        }
-        let skb = self.admit(packet)?;
-        // INVARIANT: The new skb stands between two that were neighbours. It is not the last one: the walk ended
-        // at the last one at the latest, which comes behind it.
-        //
-        // SAFETY: The skb is ours, and so is the one before it.
-        unsafe {
-            *next_of(skb) = behind;
-            match NonNull::new(before) {
-                Some(before) => *next_of(before.as_ptr()) = skb,
-                None => self.first = skb,
-            }
-        }
-        self.len = self.len.wrapping_add(1);
-        Ok(())
-    }
-
-    /// Counts a datagram and takes its skb, which the caller links into the list.
-    ///
-    /// # Errors
-    ///
-    /// The datagram, if the queue is full, or all are.
-    #[inline]
-    fn admit(&self, packet: HeldPacket) -> Result<*mut sk_buff, HeldPacket> {
-        if self.is_full() && !packet.is_own() {
-            return Err(packet);
-        }
-        Self::count(&packet, 1);
-        Ok(packet.into_skb())
     }
 
     /// Returns true if no datagram has room but our own.
@@ -288,7 +226,6 @@ struct Note {
     is_ipv6: bool,
     is_own: bool,
     charges: Option<[Charge; 2]>,
-    place: u32,
 }
 
 static_assert!(
@@ -296,23 +233,9 @@ static_assert!(
     "a control block has no more"
 );
 
-/// Returns the [place](HeldPacket::place) of a held packet.
-///
-/// # Safety
-///
-/// `skb` must have come from [`HeldPacket::into_skb`], and be nobody else's since.
-unsafe fn place_of(skb: NonNull<sk_buff>) -> u32 {
-    // SAFETY: By the safety requirements the note is there. A reference to it would not be aligned.
-    unsafe {
-        let note = (&raw const (*skb.as_ptr()).cb).cast::<Note>();
-        ptr::addr_of!((*note).place).read_unaligned()
-    }
-}
-
 impl HeldPacket {
     /// Gives the skb away, with what is known of it in its control block.
     fn into_skb(self) -> *mut sk_buff {
-        let place = self.place();
         let (datagram, charges) = self.into_parts();
         let Datagram {
             skb,
@@ -327,7 +250,6 @@ impl HeldPacket {
             is_ipv6,
             is_own,
             charges,
-            place,
         };
         // SAFETY: The skb was ours, as was its control block, which has room for it.
         unsafe {
@@ -354,7 +276,6 @@ impl HeldPacket {
             is_ipv6,
             is_own,
             charges,
-            place,
         } = note;
         let datagram = Datagram {
             skb,
@@ -364,8 +285,6 @@ impl HeldPacket {
             psns,
         };
         // INVARIANT: As they were.
-        let mut packet = Self::from_parts(datagram, charges);
-        packet.set_place(place);
-        packet
+        Self::from_parts(datagram, charges)
     }
 }

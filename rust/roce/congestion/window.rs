@@ -119,10 +119,11 @@ impl Window {
 
     /// Grows up to `psns`, or as far as the path allows.
     fn grow_to(&mut self, psns: u16, path: &Path) {
+        let most = u16::try_from(path.most_psns()).unwrap_or(u16::MAX);
         // Where packets are lost, no more than what the peer has room to keep.
         let most = match self.since_loss {
-            u16::MAX => u16::try_from(path.most_psns()).unwrap_or(u16::MAX),
-            _ => Self::KEPT,
+            u16::MAX => most,
+            _ => most.min(Self::KEPT),
         };
         self.psns = psns.min(most.max(self.psns));
     }
