@@ -240,6 +240,7 @@ void rust_helper_cond_resched(void)
 /* Locks, tables, counters */
 
 #include <linux/bottom_half.h>
+#include <linux/cpuhplock.h>
 #include <linux/cpumask.h>
 #include <linux/module.h>
 #include <linux/notifier.h>
@@ -261,6 +262,12 @@ int rust_helper_notifier_from_errno(int err)
 void rust_helper_synchronize_rcu_tasks(void)
 {
 	synchronize_rcu_tasks();
+}
+
+/* A function of the kernel, except in its configuration for one CPU. */
+void rust_helper_synchronize_rcu_expedited(void)
+{
+	synchronize_rcu_expedited();
 }
 
 unsigned long rust_helper_spin_lock_irqsave(spinlock_t *lock)
@@ -384,6 +391,18 @@ int rust_helper_xa_insert_bh(struct xarray *xa, unsigned long index, void *entry
 void *rust_helper_xa_store_bh(struct xarray *xa, unsigned long index, void *entry, gfp_t gfp)
 {
 	return xa_store_bh(xa, index, entry, gfp);
+}
+
+/* The next two are functions of the kernel with CONFIG_HOTPLUG_CPU only. */
+
+int rust_helper_cpus_read_trylock(void)
+{
+	return cpus_read_trylock();
+}
+
+void rust_helper_cpus_read_unlock(void)
+{
+	cpus_read_unlock();
 }
 
 bool rust_helper_cpu_online(int cpu)
@@ -612,6 +631,14 @@ u32 rust_helper_rt6_get_cookie(const struct rt6_info *route)
 	return rt6_get_cookie(route);
 }
 
+#endif
+
+#ifndef CONFIG_TRACEPOINTS
+/* Otherwise a function of the kernel, which the data path calls without a helper. */
+void rust_helper_consume_skb(struct sk_buff *skb)
+{
+	consume_skb(skb);
+}
 #endif
 
 void rust_helper_skb_orphan(struct sk_buff *skb)

@@ -32,7 +32,12 @@ mod bindings_raw {
     // The items that are generated here come before the imported ones.
     pub use super::bindings_helper::*;
     // The kernel crate has these, too, if they are functions of this configuration.
-    pub use super::bindings_helper::{get_mem_cgroup_from_mm, memcpy, synchronize_rcu_tasks};
+    #[cfg(not(CONFIG_TRACEPOINTS))]
+    pub use super::bindings_helper::consume_skb;
+    pub use super::bindings_helper::{
+        cpus_read_trylock, cpus_read_unlock, get_mem_cgroup_from_mm, memcpy,
+        synchronize_rcu_expedited, synchronize_rcu_tasks,
+    };
     pub use kernel::bindings::*;
 
     // `bindgen` doesn't do this by itself:

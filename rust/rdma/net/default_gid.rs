@@ -512,7 +512,7 @@ impl Segments {
             // CAST: The length of a header is small.
             kernel::bindings::skb_push(skb, before as u32);
             let list = bindings::__skb_gso_segment(skb, bindings::FERROCE_NETIF_F_SG, false);
-            kernel::bindings::consume_skb(skb);
+            bindings::consume_skb(skb);
             list
         };
         let next = kernel::error::from_err_ptr(list).unwrap_or(ptr::null_mut());
@@ -542,7 +542,7 @@ impl Drop for Segments {
     fn drop(&mut self) {
         for skb in self {
             // SAFETY: The packet is ours.
-            unsafe { kernel::bindings::consume_skb(skb.as_ptr()) };
+            unsafe { bindings::consume_skb(skb.as_ptr()) };
         }
     }
 }

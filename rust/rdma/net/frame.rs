@@ -417,7 +417,7 @@ impl Skb {
 impl Drop for Skb {
     fn drop(&mut self) {
         // SAFETY: The skb is ours.
-        unsafe { kernel::bindings::consume_skb(self.0.as_ptr()) };
+        unsafe { bindings::consume_skb(self.0.as_ptr()) };
     }
 }
 

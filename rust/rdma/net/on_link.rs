@@ -46,7 +46,7 @@ pub(super) unsafe fn send(skb: NonNull<sk_buff>, dev: &NetDevice, mac: [u8; 6]) 
     };
     if !has_header {
         // SAFETY: The skb is ours.
-        unsafe { kernel::bindings::consume_skb(skb) };
+        unsafe { bindings::consume_skb(skb) };
         return Fate::Dropped;
     }
     // SAFETY: The skb is a whole frame with its netdev set, and is given away here. The netdev is
