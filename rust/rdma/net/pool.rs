@@ -37,6 +37,9 @@ use rdma_bindings::{
     sk_buff, //
 };
 
+#[cfg(not(CONFIG_PAGE_POOL))]
+compile_error!("ferroce needs a kernel with CONFIG_PAGE_POOL");
+
 /// Pages that buffers are cut from: the largest path MTU has room in one, with the headers of all
 /// layers and the kernel's own data.
 pub(super) const PAGES_BYTES: usize = if PAGE_SIZE < 8192 { 8192 } else { PAGE_SIZE };

@@ -32,6 +32,9 @@ use kernel::{
 };
 use rdma_bindings as bindings;
 
+#[cfg(not(CONFIG_NET_UDP_TUNNEL))]
+compile_error!("ferroce needs a kernel with CONFIG_NET_UDP_TUNNEL");
+
 /// Takes the datagrams of a [`Tunnel`].
 pub trait Receiver: Send + Sync + 'static {
     /// Handles a datagram that arrived.
