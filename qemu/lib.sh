@@ -104,6 +104,16 @@ locked()
 	flock "$fd"
 }
 
+# replace_kernel DIR RECIPE: puts the complete DIR.tmp in the place of DIR, and notes what it is made from. An
+# old one loses its recipe first, so that it is not taken for complete when its removal is interrupted.
+replace_kernel()
+{
+	"${AS_ROOT[@]}" rm -f "$1/recipe"
+	"${AS_ROOT[@]}" rm -rf "$1"
+	echo "$2" >"$1.tmp/recipe"
+	mv "$1.tmp" "$1"
+}
+
 # The first 16 digits of a hash over the standard input.
 short_hash()
 {
