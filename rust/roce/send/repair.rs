@@ -54,7 +54,7 @@ enum Missing {
 /// What the answer to a repair tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Answer {
-    /// Nothing, or nothing more: the packet was sent more than twice, or the answer came.
+    /// Nothing, or nothing more: the packet was sent more than once before, or the answer came.
     Nothing,
     /// How long it takes, or that the packet was not lost but late.
     Time,
@@ -589,13 +589,13 @@ impl Sequence {
     fn begin_repair(&mut self, now: Instant, missing: Missing, stop: Psn) {
         let (start, end) = (self.unacked, self.end);
         let (asked_again_to, round_trip) = (self.asked_again_to, self.round_trip);
-        let was_sent_again = self.repairs(start);
+        // Of several that were sent nobody knows which is acknowledged.
+        let was_sent_again = self.repairs(start) || start.is_before(asked_again_to);
         let is_unknown = matches!(missing, Missing::Unknown(_));
         let was_waited_for = self.lateness.held() == Held::Given;
         let answer = match was_sent_again || is_unknown {
             true => Answer::Nothing,
-            // All was sent again before, so it may be the third.
-            false if was_waited_for || start.is_before(asked_again_to) => Answer::TimeOnly,
+            false if was_waited_for => Answer::TimeOnly,
             false => Answer::Time,
         };
         let before = self.pace.before();

@@ -43,6 +43,7 @@ fn bad_network(seed: u64) -> Net {
             loss: 100,
             duplication: 50,
             reordering: 50,
+            late_ns: 0,
             corruption: 0,
             batch: 1 + seed as usize % 8,
         },

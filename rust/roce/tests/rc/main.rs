@@ -8,6 +8,7 @@ mod atomics;
 mod drain;
 mod exchange;
 mod flush;
+mod late;
 mod local;
 mod long;
 mod loss;

@@ -62,6 +62,8 @@ pub struct Link {
     pub duplication: u32,
     /// Delays a packet so that later ones overtake it.
     pub reordering: u32,
+    /// How late such a packet is at most; 0 for four times the usual delay.
+    pub late_ns: u64,
     pub corruption: u32,
     /// How many packets a receiver takes as one batch.
     pub batch: usize,
@@ -278,7 +280,11 @@ impl Net {
         for _ in 0..copies {
             let mut delay_ns = link.delay_ns;
             if self.rng.chance(link.reordering) {
-                delay_ns += self.rng.below(4 * link.delay_ns + 1);
+                let most_ns = match link.late_ns {
+                    0 => 4 * link.delay_ns,
+                    late_ns => late_ns,
+                };
+                delay_ns += self.rng.below(most_ns + 1);
             }
             self.schedule(to, delay_ns, bytes.clone());
         }

@@ -264,6 +264,7 @@ fn link(loss: u32, duplication: u32, reordering: u32, corruption: u32) -> Link {
         loss,
         duplication,
         reordering,
+        late_ns: 0,
         corruption,
         batch: 8,
     }

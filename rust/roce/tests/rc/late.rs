@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Some packets are late, and none is lost.
+
+use roce::event::Event;
+use roce::num::Mtu;
+
+use crate::net::{all_succeeded, write, Link, Net, Setup, A};
+
+/// Sends so many WRITEs of 64 packets. Returns how long that takes.
+fn stream(net: &mut Net, ids: std::ops::Range<u64>) -> u64 {
+    let (begin, end) = (net.now, ids.end);
+    for id in ids {
+        net.post(A, id, write(0), 0, 64 * 256);
+    }
+    net.run_until(|net| net.ends[A].world.sent_statuses().len() as u64 >= end);
+    net.now.since(begin)
+}
+
+// Rules: RTY-22
+#[test]
+fn late_packets_leave_the_window_open_on_a_long_way() {
+    const DELAY_NS: u64 = 500_000;
+    for late_ns in [100_000, 300_000, 600_000] {
+        let link = Link {
+            delay_ns: DELAY_NS,
+            late_ns,
+            batch: 16,
+            ..Link::default()
+        };
+        let mut net = Net::new(Setup {
+            mtu: Mtu::B256,
+            link,
+            ..Setup::default()
+        });
+        let before_ns = stream(&mut net, 0..1000) / 1000;
+        net.setup.link.reordering = 50;
+        let ns = stream(&mut net, 1000..4000) / 3000;
+        let (world, report) = (&net.ends[A].world, net.ends[A].requester.report().unwrap());
+        all_succeeded(&world.sent_statuses(), 0..4000);
+        assert_eq!(world.count(Event::AckTimeout), 0);
+        assert_eq!(u64::from(report.least_round_trip_ns), 2 * DELAY_NS);
+        assert!(report.window >= 256, "{report:?}");
+        assert!(
+            ns < 30 * before_ns,
+            "{before_ns} ns in order, {ns} ns if late by {late_ns}"
+        );
+    }
+}
