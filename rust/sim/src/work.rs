@@ -855,7 +855,6 @@ impl Drafter<'_> {
                     return None;
                 }
                 draft.gone = true;
-                draft.key = KeyChange::None;
                 Some(draft.fails(Status::LocalProtection))
             }
             _ => Some(self.local_fault()),
