@@ -27,7 +27,7 @@ use super::{Blocked, Failure, Requester, Running, Sequence, Timer};
 use crate::congestion::{Before, Loss};
 use crate::event::Event;
 use crate::host::{Handled, SendHost};
-use crate::limits::{MAX_EARLY_PSNS, MAX_REPAIR_PACKETS, RETRY_KEEPING};
+use crate::limits::{MAX_EARLY_PSNS, MAX_PROBE_RESPONSES, MAX_REPAIR_PACKETS, RETRY_KEEPING};
 use crate::num::Psn;
 use crate::time::Instant;
 
@@ -49,6 +49,17 @@ enum Missing {
     Unknown(u16),
     /// Responses that we lack.
     Responses,
+}
+
+/// Why packets are sent again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Cause {
+    /// They are missing.
+    Gap,
+    /// Nothing was heard for some round trips. They may only be slow.
+    Silence,
+    /// Nothing was heard for as long as the timeout.
+    Timeout,
 }
 
 /// What the answer to a repair tells.
@@ -211,7 +222,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             (_, Some(packets)) if was_probe && packets < MAX_REPAIR_PACKETS => {
                 let packets = packets.saturating_mul(2);
                 let stop = unacked.add(packets.into());
-                sequence.begin_repair(now, Missing::Unknown(packets), stop);
+                sequence.begin_repair(now, Missing::Unknown(packets), stop, Cause::Silence);
                 sequence.arm_ack_timer(now);
                 return Ok(());
             }
@@ -250,7 +261,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             .lost(Loss::Some(count.min(MAX_REPAIR_PACKETS.into())), now);
         self.count_retry(host)?;
         self.sequence.round_trip.answered(now);
-        self.sequence.begin_repair(now, missing, stop);
+        self.sequence.begin_repair(now, missing, stop, Cause::Gap);
         if let Some(repair) = &mut self.sequence.repair {
             repair.before = before;
         }
@@ -303,7 +314,13 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             }
             _ => return,
         };
-        sequence.ask_unheard(now, |sequence| sequence.begin_repair(now, missing, stop));
+        let cause = match missing {
+            Missing::Unknown(_) => Cause::Silence,
+            Missing::Requests(_) | Missing::Responses => Cause::Gap,
+        };
+        sequence.ask_unheard(now, |sequence| {
+            sequence.begin_repair(now, missing, stop, cause);
+        });
     }
 
     /// Handles a response with the PSNs from `psn` to `stop`, which came before its turn: asks for those that
@@ -402,7 +419,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
 
     /// Sends the oldest outstanding packet again, as nothing was heard for some round trips. The
     /// peer answers it in any case. A READ is only requested up to its first response that has
-    /// come.
+    /// come. If the peer may have dropped what was behind a repair, all of it is sent again.
     // Rules: RTY-20
     pub(super) fn probe<H: SendHost<Payload = P>>(&mut self, now: Instant, host: &mut H) {
         let sequence = &mut *self.sequence;
@@ -422,17 +439,26 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             return;
         }
         let has_gap = entry.is_answered() && sequence.early.is_some();
-        if sequence.may_lack_all && !has_gap && !sequence.repairs(sequence.unacked) {
+        let may_lack_all = sequence.may_lack_all && !sequence.repairs(sequence.unacked);
+        let may_lack_rest = entry.is_answered() && sequence.may_lack_rest();
+        if !has_gap && (may_lack_all || may_lack_rest) {
             sequence.may_lack_all = false;
             host.observe(Event::Probe);
             return sequence.ask_unheard(now, Sequence::go_back);
         }
-        if entry.is_answered() && !has_gap {
+        let (missing, stop) = sequence.oldest_missing(entry);
+        if !has_gap && stop.distance_from(sequence.unacked) > MAX_PROBE_RESPONSES {
+            // So many may only be slow.
             return;
         }
-        let (missing, stop) = sequence.oldest_missing(entry);
+        let cause = match has_gap {
+            true => Cause::Gap,
+            false => Cause::Silence,
+        };
         host.observe(Event::Probe);
-        sequence.ask_unheard(now, |sequence| sequence.begin_repair(now, missing, stop));
+        sequence.ask_unheard(now, |sequence| {
+            sequence.begin_repair(now, missing, stop, cause);
+        });
     }
 
     /// Sends the oldest outstanding packet again after a timeout, or the request for its responses. The peer may
@@ -451,12 +477,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         }
         let (missing, stop) = sequence.oldest_missing(oldest);
         sequence.may_lack_all = true;
-        sequence.begin_repair(now, missing, stop);
-        // The answer may be one to what was sent before. So its time says nothing.
-        sequence.round_trip.forget();
-        if let Some(repair) = &mut sequence.repair {
-            repair.answer = Answer::Nothing;
-        }
+        sequence.begin_repair(now, missing, stop, Cause::Timeout);
     }
 
     /// Ends the repair that is under way if `next` is past it: what comes next was never sent.
@@ -556,6 +577,14 @@ impl Sequence {
         }
     }
 
+    /// Returns true if the peer has what was sent again, and may have dropped what was behind.
+    fn may_lack_rest(&self) -> bool {
+        let has_arrived = |repair: Repair| {
+            repair.missing != Missing::Responses && !self.unacked.is_before(repair.stop)
+        };
+        self.keeping != Keeping::Keeps && self.repair.is_some_and(has_arrived)
+    }
+
     /// Returns true if the last repair includes `psn`.
     fn repairs(&self, psn: Psn) -> bool {
         self.repair.is_some_and(|repair| repair.has(psn))
@@ -586,22 +615,23 @@ impl Sequence {
     }
 
     /// Has packets sent again, from the oldest outstanding one up to `stop`.
-    fn begin_repair(&mut self, now: Instant, missing: Missing, stop: Psn) {
+    fn begin_repair(&mut self, now: Instant, missing: Missing, stop: Psn, cause: Cause) {
         let (start, end) = (self.unacked, self.end);
         let (asked_again_to, round_trip) = (self.asked_again_to, self.round_trip);
         // Of several that were sent nobody knows which is acknowledged.
         let was_sent_again = self.repairs(start) || start.is_before(asked_again_to);
-        let is_unknown = matches!(missing, Missing::Unknown(_));
         let was_waited_for = self.lateness.held() == Held::Given;
-        let answer = match was_sent_again || is_unknown {
-            true => Answer::Nothing,
-            false if was_waited_for => Answer::TimeOnly,
-            false => Answer::Time,
+        let answer = match cause {
+            // The answer may be one to what was sent before. So its time says nothing.
+            Cause::Silence | Cause::Timeout => Answer::Nothing,
+            Cause::Gap if was_sent_again => Answer::Nothing,
+            Cause::Gap if was_waited_for => Answer::TimeOnly,
+            Cause::Gap => Answer::Time,
         };
         let before = self.pace.before();
         self.go_back();
         self.asked_again_to = asked_again_to;
-        if is_unknown {
+        if cause == Cause::Silence {
             // It may be only a long way, which is not to be measured anew for ever.
             self.round_trip = round_trip;
             self.round_trip.asked(stop, now);

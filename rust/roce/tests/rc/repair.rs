@@ -7,7 +7,7 @@ use roce::event::Event;
 use roce::num::Mtu;
 use roce::opcode::Operation;
 
-use crate::net::{all_succeeded, read, send, write, Link, Net, Setup, A, B};
+use crate::net::{all_succeeded, fetch_add, read, send, write, Link, Net, Setup, A, B};
 
 const PACKETS: u64 = 200;
 
@@ -285,5 +285,56 @@ fn a_window_that_shrinks_has_an_acknowledgement_asked_for() {
         }
         net.run();
         all_succeeded(&net.ends[A].world.sent_statuses(), 0..21);
+    }
+}
+
+// Rules: RTY-18, RTY-20
+#[test]
+fn a_loss_before_a_request_with_an_answer_needs_no_timer() {
+    for keeps in [true, false] {
+        for (op, len) in [(read(0x1000), 5000), (fetch_add(0x1000, 1), 8)] {
+            let mut net = stream(true);
+            net.run();
+            net.ends[B].keeps = keeps;
+            net.post(A, 1, write(0), 0, 100);
+            net.post(A, 2, op, 0x1000, len);
+            net.post(A, 3, write(0), 0, 100);
+            lose(&mut net, |number| number == 0);
+            net.run();
+            let world = &net.ends[A].world;
+            all_succeeded(&world.sent_statuses(), 0..4);
+            assert_eq!(world.count(Event::AckTimeout), 0, "{op:?}, keeps: {keeps}");
+        }
+    }
+}
+
+// Rules: RTY-20
+#[test]
+fn a_lost_answer_needs_no_timer() {
+    for (op, len) in [(read(0), 100), (read(0), 1000), (fetch_add(0, 1), 8)] {
+        // The request is lost, or the answer, or the answer to the request that is sent again, too.
+        for (side, times) in [(B, 1), (A, 1), (A, 2)] {
+            let mut net = stream(true);
+            net.run();
+            net.post(A, 1, op, 0, len);
+            let lost = match side {
+                A => times * u64::from(len.div_ceil(256)),
+                _ => times,
+            };
+            let mut number = 0;
+            net.filter = Box::new(move |to, _| {
+                number += u64::from(to == side);
+                to != side || number > lost
+            });
+            net.run();
+            let world = &net.ends[A].world;
+            all_succeeded(&world.sent_statuses(), 0..2);
+            assert_eq!(
+                world.count(Event::AckTimeout),
+                0,
+                "{op:?}, {lost} to {side}"
+            );
+            assert_eq!(net.ends[B].world.atomics, usize::from(len == 8));
+        }
     }
 }
