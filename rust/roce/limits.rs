@@ -62,6 +62,12 @@ pub const MAX_REPAIR_PACKETS: u16 = 64;
 /// Losses after which a peer that did not keep packets is tried again.
 pub const RETRY_KEEPING: u8 = 32;
 
+/// The same for a peer of which that is not sure.
+pub const MAX_GUESSED_PACKETS: u16 = 4;
+
+/// How many PSNs behind a repair the peer must have to be taken to keep packets. Fewer may be late.
+pub const KEEPING_PROOF_PSNS: u32 = 8;
+
 /// How long an answer may take before the first was measured, in nanoseconds.
 pub const INITIAL_PATIENCE_NS: u64 = 2_000_000;
 

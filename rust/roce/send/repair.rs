@@ -6,12 +6,14 @@
 //! behind it. So the requester sends this packet alone again, and the answer tells:
 //!
 //! ```text
-//!   the peer has more, or lacks a later packet:   it keeps packets
+//!   the peer has more, or lacks a later packet:   it keeps packets, or some were late
 //!   the peer lacks the very next packet:          it drops them, or more was lost in a row
 //! ```
 //!
-//! If the peer is known to keep packets and lacks the very next one, the next repair has twice as many
-//! packets. If the peer is known to drop packets, the requester goes back n at once, and tries a repair
+//! Some packets more may only have been late. Many more, or all that was sent, prove that it keeps them.
+//!
+//! If the peer keeps packets and lacks the very next one, the next repair has twice as many
+//! packets. If that goes on, it may drop them after all, sooner if there is no proof. If the peer is known to drop packets, the requester goes back n at once, and tries a repair
 //! again after some losses.
 //!
 //! What is missing may only be late: then it is waited for first, see the module `lateness`.
@@ -27,7 +29,10 @@ use super::{Blocked, Failure, Requester, Running, Sequence, Timer};
 use crate::congestion::{Before, Loss};
 use crate::event::Event;
 use crate::host::{Handled, SendHost};
-use crate::limits::{MAX_EARLY_PSNS, MAX_PROBE_RESPONSES, MAX_REPAIR_PACKETS, RETRY_KEEPING};
+use crate::limits::{
+    KEEPING_PROOF_PSNS, MAX_EARLY_PSNS, MAX_GUESSED_PACKETS, MAX_PROBE_RESPONSES,
+    MAX_REPAIR_PACKETS, RETRY_KEEPING,
+};
 use crate::num::Psn;
 use crate::time::Instant;
 
@@ -35,9 +40,35 @@ use crate::time::Instant;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Keeping {
     Unknown,
+    /// It has packets behind a repair. They may only have been late.
+    Seems,
     Keeps,
     /// It drops them. After so many losses it may have changed.
     Drops(u8),
+}
+
+impl Keeping {
+    /// Returns true if only what is missing is to be sent again.
+    fn may_keep(self) -> bool {
+        matches!(self, Self::Seems | Self::Keeps)
+    }
+
+    /// Returns how many packets in a row may be lost while the others are taken as kept.
+    fn most_packets(self) -> u16 {
+        match self {
+            Self::Keeps => MAX_REPAIR_PACKETS,
+            _ => MAX_GUESSED_PACKETS,
+        }
+    }
+
+    /// Returns what is known after it lacked more packets in a row.
+    fn doubted(self) -> Self {
+        match self {
+            // Maybe it had no more room.
+            Self::Keeps => Self::Seems,
+            _ => Self::Drops(RETRY_KEEPING),
+        }
+    }
 }
 
 /// What is missing.
@@ -139,6 +170,22 @@ impl Repair {
         }
     }
 
+    /// Returns what the peer shows by packets behind this repair that it has: nothing behind it was sent again. A
+    /// few may have come late, but not the one that made the peer ask, which was sent before `end`.
+    fn shows_keeping(&self, unacked: Psn, known: Keeping) -> Option<Keeping> {
+        let is_of_requests = matches!(self.missing, Missing::Requests(_));
+        if !is_of_requests || !self.stop.is_before(unacked) {
+            return None;
+        }
+        let has_many = unacked.distance_from(self.stop) >= KEEPING_PROOF_PSNS;
+        let is_proof = (has_many || !unacked.is_before(self.end)) && !self.was_late();
+        match known {
+            _ if is_proof => Some(Keeping::Keeps),
+            Keeping::Keeps => None,
+            _ => Some(Keeping::Seems),
+        }
+    }
+
     /// Returns true if the peer lacks what is behind as many packets as it has room to keep.
     fn filled(&self, unacked: Psn) -> bool {
         !self.was_late() && unacked.distance_from(self.start) >= MAX_EARLY_PSNS
@@ -168,8 +215,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         now: Instant,
         host: &mut H,
     ) -> Result<(), Failure> {
-        let keeps = self.sequence.keeping == Keeping::Keeps;
-        if keeps && self.sequence.waits_for(Held::Request, now) {
+        if self.sequence.keeping.may_keep() && self.sequence.waits_for(Held::Request, now) {
             return Ok(());
         }
         self.repair_now(now, host)
@@ -213,7 +259,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             .and_then(|last| last.got_no_further(unacked));
         let was_probe = sequence.repair.is_some_and(|last| last.is_probe());
         let has_filled = sequence.repair.is_some_and(|last| last.filled(unacked));
-        if sequence.keeping == Keeping::Keeps && has_filled {
+        if sequence.keeping.may_keep() && has_filled {
             // It has no room for what was behind.
             return self.recover_from(Loss::Some(1), now, host);
         }
@@ -231,15 +277,16 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
                 sequence.keeping = Keeping::Drops(left.wrapping_sub(1));
                 return self.recover(now, host);
             }
-            (Keeping::Keeps, Some(packets)) => packets.saturating_mul(2),
+            (Keeping::Seems | Keeping::Keeps, Some(packets)) => packets.saturating_mul(2),
             (Keeping::Unknown | Keeping::Drops(0), Some(_)) => {
                 sequence.keeping = Keeping::Drops(RETRY_KEEPING);
                 return self.recover(now, host);
             }
             (_, None) => 1,
         };
-        if packets > MAX_REPAIR_PACKETS {
-            // It keeps some, and more was lost in a row than that, or than it had room for.
+        if packets > sequence.keeping.most_packets() {
+            // Either more was lost in a row than that, or it drops packets, and some were late.
+            sequence.keeping = sequence.keeping.doubted();
             return self.recover(now, host);
         }
         let stop = unacked.add(packets.into());
@@ -309,7 +356,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         let (missing, stop) = match sequence.repair {
             Some(repair) if repair.has(unacked) => (repair.missing, repair.stop),
             // An acknowledgement that comes soon after another one may be for a duplicate.
-            _ if sequence.keeping == Keeping::Keeps && was_due <= now => {
+            _ if sequence.keeping.may_keep() && was_due <= now => {
                 (Missing::Requests(1), unacked.next())
             }
             _ => return,
@@ -364,8 +411,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         };
         early.first = psn;
         let unacked = sequence.unacked;
-        let is_asked_for = sequence.repairs(unacked) || unacked.is_before(sequence.asked_again_to);
-        if !is_asked_for {
+        if !sequence.was_sent_again(unacked) {
             self.ask_again(now, host)?;
         }
         Ok(Handled::Early)
@@ -440,14 +486,22 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         }
         let has_gap = entry.is_answered() && sequence.early.is_some();
         let may_lack_all = sequence.may_lack_all && !sequence.repairs(sequence.unacked);
-        let may_lack_rest = entry.is_answered() && sequence.may_lack_rest();
+        let is_behind_repair = entry.is_answered() && sequence.has_repaired_before();
+        let may_lack_rest = is_behind_repair && sequence.keeping != Keeping::Keeps;
         if !has_gap && (may_lack_all || may_lack_rest) {
             sequence.may_lack_all = false;
             host.observe(Event::Probe);
             return sequence.ask_unheard(now, Sequence::go_back);
         }
         let (missing, stop) = sequence.oldest_missing(entry);
-        if !has_gap && stop.distance_from(sequence.unacked) > MAX_PROBE_RESPONSES {
+        let may_be_lost = is_behind_repair
+            || sequence.was_sent_again(sequence.unacked)
+            || matches!(sequence.keeping, Keeping::Seems | Keeping::Drops(_));
+        let most = match may_be_lost {
+            true => MAX_REPAIR_PACKETS.into(),
+            false => MAX_PROBE_RESPONSES,
+        };
+        if !has_gap && stop.distance_from(sequence.unacked) > most {
             // So many may only be slow.
             return;
         }
@@ -516,7 +570,7 @@ impl Sequence {
             Held::Nothing => {}
         }
         let (unacked, wait_ns) = (self.unacked, self.lateness.wait_ns());
-        let was_sent_again = unacked.is_before(self.asked_again_to) || self.repairs(unacked);
+        let was_sent_again = self.was_sent_again(unacked);
         // Only the timer ends the wait for sure.
         let may_wait = wait_ns > 0 && matches!(self.timer, Timer::Ack(_));
         if !may_wait || was_sent_again || self.recovering {
@@ -577,17 +631,21 @@ impl Sequence {
         }
     }
 
-    /// Returns true if the peer has what was sent again, and may have dropped what was behind.
-    fn may_lack_rest(&self) -> bool {
-        let has_arrived = |repair: Repair| {
+    /// Returns true if the peer has the packets of a repair. It may have dropped what was behind them.
+    fn has_repaired_before(&self) -> bool {
+        self.repair.is_some_and(|repair| {
             repair.missing != Missing::Responses && !self.unacked.is_before(repair.stop)
-        };
-        self.keeping != Keeping::Keeps && self.repair.is_some_and(has_arrived)
+        })
     }
 
     /// Returns true if the last repair includes `psn`.
     fn repairs(&self, psn: Psn) -> bool {
         self.repair.is_some_and(|repair| repair.has(psn))
+    }
+
+    /// Returns true if `psn` was sent again, alone or with all behind it.
+    fn was_sent_again(&self, psn: Psn) -> bool {
+        psn.is_before(self.asked_again_to) || self.repairs(psn)
     }
 
     /// Returns true if packets that were sent are to be sent again now.
@@ -619,7 +677,7 @@ impl Sequence {
         let (start, end) = (self.unacked, self.end);
         let (asked_again_to, round_trip) = (self.asked_again_to, self.round_trip);
         // Of several that were sent nobody knows which is acknowledged.
-        let was_sent_again = self.repairs(start) || start.is_before(asked_again_to);
+        let was_sent_again = self.was_sent_again(start);
         let was_waited_for = self.lateness.held() == Held::Given;
         let answer = match cause {
             // The answer may be one to what was sent before. So its time says nothing.
@@ -737,9 +795,8 @@ impl Sequence {
         let unacked = self.unacked;
         self.learn_lateness(now);
         if let Some(repair) = self.repair {
-            let is_of_requests = matches!(repair.missing, Missing::Requests(_));
-            if is_of_requests && repair.stop.is_before(unacked) {
-                self.keeping = Keeping::Keeps;
+            if let Some(keeping) = repair.shows_keeping(unacked, self.keeping) {
+                self.keeping = keeping;
             }
             let is_over = match repair.missing {
                 Missing::Requests(_) | Missing::Unknown(_) => !unacked.is_before(repair.end),

@@ -5,7 +5,7 @@
 use roce::event::Event;
 use roce::num::Mtu;
 
-use crate::net::{all_succeeded, write, Link, Net, Setup, A};
+use crate::net::{all_succeeded, fetch_add, read, write, Link, Net, Setup, A, B};
 
 /// Sends so many WRITEs of 64 packets. Returns how long that takes.
 fn stream(net: &mut Net, ids: std::ops::Range<u64>) -> u64 {
@@ -44,6 +44,49 @@ fn late_packets_leave_the_window_open_on_a_long_way() {
         assert!(
             ns < 30 * before_ns,
             "{before_ns} ns in order, {ns} ns if late by {late_ns}"
+        );
+    }
+}
+
+/// Sends WRITEs, or READs and atomics as well, to a peer that drops early packets. Returns how long that takes.
+fn to_a_peer_that_drops(reordering: u32, is_mixed: bool, seed: u64) -> u64 {
+    let mut net = Net::new(Setup {
+        seed,
+        link: Link {
+            delay_ns: 20_000,
+            reordering,
+            late_ns: 20_000,
+            batch: 8,
+            ..Link::default()
+        },
+        ..Setup::default()
+    });
+    net.ends[B].keeps = false;
+    for id in 0..200 {
+        match id % 3 {
+            0 if is_mixed => net.post(A, id, read(0), 0, 16 << 10),
+            1 if is_mixed => net.post(A, id, fetch_add(0x8000, 1), 0, 8),
+            _ => net.post(A, id, write(0), 0, 16 << 10),
+        }
+    }
+    net.run();
+    let world = &net.ends[A].world;
+    all_succeeded(&world.sent_statuses(), 0..200);
+    net.now.as_ns()
+}
+
+// Rules: RTY-18, RTY-20
+#[test]
+fn late_packets_do_not_starve_a_peer_that_drops_early_ones() {
+    for (is_mixed, most) in [(false, 40), (true, 10)] {
+        let in_order_ns = to_a_peer_that_drops(0, is_mixed, 0);
+        let late_ns: u64 = (0..20)
+            .map(|seed| to_a_peer_that_drops(30, is_mixed, seed))
+            .sum();
+        assert!(
+            late_ns / 20 < most * in_order_ns,
+            "{in_order_ns} ns in order, {} ns if some are late",
+            late_ns / 20
         );
     }
 }

@@ -226,6 +226,29 @@ fn no_peer_has_a_packet_waited_for_longer_than_the_bound() {
     }
 }
 
+// Rules: RTY-18
+#[test]
+fn late_packets_do_not_prove_that_the_peer_keeps_packets() {
+    const COUNT: u32 = 128;
+    let mut lone = Lone::with(config(), &[(send(), 10); COUNT as usize]);
+    assert_eq!(lone.poll_psns().len() as u32, COUNT);
+    // 5 came first, and was dropped. 3 and 4 came then, by themselves.
+    lone.nak(3, NakCode::SequenceError);
+    assert_eq!(lone.poll_psns(), [3]);
+    let mut lacks = 5;
+    let mut trips = 0;
+    while lacks < COUNT {
+        lone.nak(lacks, NakCode::SequenceError);
+        let sent = lone.poll_psns();
+        lacks += sent.iter().filter(|&&psn| psn < COUNT).count() as u32;
+        lone.sleep(1_000);
+        trips += 1;
+    }
+    // 1, 2 and 4 packets, then all that the window allows.
+    assert!(trips <= 6, "{trips}");
+    assert_eq!(lone.count(Event::AckTimeout), 0);
+}
+
 // Rules: RTY-21, RTY-22
 #[test]
 fn a_response_that_is_late_is_not_asked_for_again() {
