@@ -13,8 +13,8 @@
 //! Some packets more may only have been late. Many more, or all that was sent, prove that it keeps them.
 //!
 //! If the peer keeps packets and lacks the very next one, the next repair has twice as many
-//! packets. If that goes on, it may drop them after all, sooner if there is no proof. If the peer is known to drop packets, the requester goes back n at once, and tries a repair
-//! again after some losses.
+//! packets. If that goes on, it may drop them after all, sooner if there is no proof. If the peer is known to
+//! drop packets, the requester goes back n at once, and tries a repair again after some losses.
 //!
 //! What is missing may only be late: then it is waited for first, see the module `lateness`.
 //!
@@ -800,7 +800,8 @@ impl Sequence {
             }
             let is_over = match repair.missing {
                 Missing::Requests(_) | Missing::Unknown(_) => !unacked.is_before(repair.end),
-                Missing::Responses => !unacked.is_before(repair.stop),
+                // One that is under way has yet to end: what is behind it is not to be sent again.
+                Missing::Responses => !unacked.is_before(repair.stop) && !repair.is_under_way,
             };
             self.repair = Some(repair).filter(|_| !is_over);
         }

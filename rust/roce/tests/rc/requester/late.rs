@@ -286,3 +286,22 @@ fn a_response_that_is_late_is_not_asked_for_again() {
     }
     all_succeeded(&lone.statuses(), 0..1);
 }
+
+// Rules: RTY-13, RTY-21
+#[test]
+fn a_gap_that_closes_before_it_is_asked_for_has_nothing_sent_again() {
+    let len = 64 * MTU;
+    let requests = [(read(0), len), (write(0), 20 * MTU), (write(0), 20 * MTU)];
+    let mut lone = Lone::with(config(), &requests);
+    assert_eq!(lone.poll_psns().len(), 41);
+    lone.data(0, 0, len);
+    lone.data(2, 0, len);
+    // It comes in the same batch.
+    lone.data(1, 0, len);
+    assert_eq!(lone.poll_psns(), []);
+    for psn in 3..64 {
+        lone.data(psn, 0, len);
+    }
+    lone.ack(103);
+    all_succeeded(&lone.statuses(), 0..3);
+}
