@@ -238,10 +238,12 @@ impl<P, G> Sequence<P, G> {
         }
     }
 
-    /// Returns true if the host may keep the packet `psn`, which came before its turn.
+    /// Returns true if the host may keep the packet, which came before its turn. One that is too long will be
+    /// refused anyway.
     // Rules: PSN-19
-    fn may_keep(&self, psn: Psn) -> bool {
-        psn.distance_from(self.expected) < MAX_EARLY_PSNS
+    fn may_keep(&self, packet: &Packet) -> bool {
+        let most = self.config.mtu.bytes().saturating_mul(packet.psns);
+        packet.bth.psn.distance_from(self.expected) < MAX_EARLY_PSNS && packet.payload_len <= most
     }
 
     /// Whether it refused a request: then that is all it owes, until it is told.
@@ -541,7 +543,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
             (Told::Missing, _) if packet.bth.ack_req => self.acknowledge_again(),
             (Told::Missing | Told::NotReady, _) => {}
         }
-        match self.sequence.may_keep(psn) {
+        match self.sequence.may_keep(packet) {
             true => Handled::Early,
             false => Handled::Done,
         }

@@ -188,8 +188,14 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         host: &mut H,
     ) -> Result<Handled, Failure> {
         let stop = read.psn.add(read.psns);
+        let mtu = self.sequence.config.mtu;
+        let most = mtu.bytes().saturating_mul(read.psns);
         if let Advance::Unanswered { .. } = self.advance(now, read.psn, host) {
-            return self.handle_early(now, read.psn, stop, host);
+            return match read.payload_len <= most {
+                true => self.handle_early(now, read.psn, stop, host),
+                // It is not worth to be kept.
+                false => Ok(Handled::Done),
+            };
         }
         let entry = match self.window.good(0) {
             Some(entry) => entry,
@@ -199,13 +205,11 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         let Some(length) = entry.response_length() else {
             return Err(Failure(Status::BadResponse));
         };
-        let mtu = self.sequence.config.mtu;
         let at = read
             .psn
             .distance_from(entry.first)
             .wrapping_mul(mtu.bytes());
         let left = length.saturating_sub(at);
-        let most = mtu.bytes().saturating_mul(read.psns);
         // Rules: RDA-19, RDA-22
         // A response may start in the middle, as the response to a request for missing parts, and
         // end where that request ends.

@@ -2111,3 +2111,16 @@ fn responses_come_in_bundles() {
     lone.request(5, Request::Read(reth(5 * MTU as usize, 4 * MTU + 1)), 0);
     assert_eq!(lone.replies(), [(5, MIDDLE), (9, END)]);
 }
+
+// Rules: PSN-19
+#[test]
+fn an_early_packet_that_is_too_long_is_not_kept() {
+    let mut lone = Lone::with_receives(4, 100);
+    for (len, handled) in [(MTU, Handled::Early), (MTU + 4, Handled::Done)] {
+        let payload = vec![0; len as usize];
+        assert_eq!(
+            lone.deliver(5, Request::SendMiddle, &payload, false),
+            handled
+        );
+    }
+}

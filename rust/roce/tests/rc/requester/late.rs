@@ -305,3 +305,18 @@ fn a_gap_that_closes_before_it_is_asked_for_has_nothing_sent_again() {
     lone.ack(103);
     all_succeeded(&lone.statuses(), 0..3);
 }
+
+// Rules: RTY-21, RDA-18
+#[test]
+fn an_early_response_that_is_too_long_is_not_kept() {
+    let mut lone = Lone::with(config(), &[(read(0), 100 * MTU)]);
+    lone.poll_psns();
+    for psn in 1..100 {
+        lone.respond(psn, Response::ReadMiddle, &[0; MTU as usize + 4]);
+    }
+    assert!(lone.early.is_empty());
+    for psn in 0..100 {
+        lone.data(psn, 0, 100 * MTU);
+    }
+    all_succeeded(&lone.statuses(), 0..1);
+}
