@@ -487,7 +487,8 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         let has_gap = entry.is_answered() && sequence.early.is_some();
         let may_lack_all = sequence.may_lack_all && !sequence.repairs(sequence.unacked);
         let is_behind_repair = entry.is_answered() && sequence.has_repaired_before();
-        let may_lack_rest = is_behind_repair && sequence.keeping != Keeping::Keeps;
+        let may_lack_rest = is_behind_repair && sequence.keeping != Keeping::Keeps
+            || entry.is_answered() && sequence.may_have_dropped();
         if !has_gap && (may_lack_all || may_lack_rest) {
             sequence.may_lack_all = false;
             host.observe(Event::Probe);
@@ -629,6 +630,13 @@ impl Sequence {
             Some(early) => early.missing_of(oldest),
             None => oldest.end(),
         }
+    }
+
+    /// Returns true if responses may be missing that were asked for again with all behind them. Others that came
+    /// before their turn were not kept.
+    fn may_have_dropped(&self) -> bool {
+        let was_sent_again = self.unacked.is_before(self.asked_again_to);
+        self.drops_responses > 0 && (self.recovering || was_sent_again)
     }
 
     /// Returns true if the peer has the packets of a repair. It may have dropped what was behind them.

@@ -338,3 +338,27 @@ fn a_lost_answer_needs_no_timer() {
         }
     }
 }
+
+// Rules: RTY-20, RTY-21
+#[test]
+fn a_lost_repair_of_a_read_needs_no_timer() {
+    for keeps in [true, false] {
+        for second in [201, 202, 250, 300, 350, 399, 400] {
+            let mut net = stream(keeps);
+            net.run();
+            for id in 1..3 {
+                net.post(A, id, read(0), 0, 100 * 256);
+            }
+            let mut number = 0;
+            net.filter = Box::new(move |to, _| {
+                number += u64::from(to == A);
+                to == B || ![3, second].contains(&number)
+            });
+            net.run();
+            let world = &net.ends[A].world;
+            all_succeeded(&world.sent_statuses(), 0..3);
+            let timeouts = world.count(Event::AckTimeout);
+            assert_eq!(timeouts, 0, "keeps: {keeps}, {second} is lost");
+        }
+    }
+}
