@@ -48,6 +48,7 @@ mod rtt;
 mod transmit;
 mod window;
 
+use core::mem::size_of;
 use core::ops::DerefMut;
 
 use crate::completion::{Completion, CompletionOp, Status};
@@ -157,6 +158,8 @@ struct Sequence {
     since_ack_req: u32,
     /// A timeout came since all was acknowledged: the peer may lack all that was sent before it.
     may_lack_all: bool,
+    /// The PSN after the last of that.
+    may_lack_to: Psn,
     /// A NAK or gap for this value of `unacked` has been answered.
     recovering: bool,
     keeping: Keeping,
@@ -189,6 +192,10 @@ struct Sequence {
     blocked: Option<Blocked>,
 }
 
+// The driver allocates a queue pair in one piece, which is just below a size class.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Sequence>() <= 224);
+
 /// A requester that runs, for one call.
 struct Running<'a, P, S> {
     sequence: &'a mut Sequence,
@@ -215,6 +222,7 @@ impl Sequence {
             unanswered: 0,
             since_ack_req: 0,
             may_lack_all: false,
+            may_lack_to: config.sq_psn,
             recovering: false,
             keeping: Keeping::Unknown,
             repair: None,

@@ -421,6 +421,9 @@ impl Sequence {
             self.timer = Timer::Off;
             self.may_lack_all = false;
         } else {
+            if self.may_lack_all {
+                self.may_lack_all = psn.is_before(self.may_lack_to);
+            }
             // Rules: RNR-16
             self.arm_ack_timer(now);
         }

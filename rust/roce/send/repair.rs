@@ -532,6 +532,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         }
         let (missing, stop) = sequence.oldest_missing(oldest);
         sequence.may_lack_all = true;
+        sequence.may_lack_to = sequence.end;
         sequence.begin_repair(now, missing, stop, Cause::Timeout);
     }
 

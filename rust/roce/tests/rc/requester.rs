@@ -817,6 +817,32 @@ fn after_a_timeout_and_a_silence_all_is_asked_for_again() {
     assert_eq!(lone.poll_psns(), [1]);
 }
 
+// Rules: RTY-7, RTY-20
+#[test]
+fn a_timeout_is_forgotten_when_what_was_sent_before_it_is_acknowledged() {
+    let config = SendConfig {
+        timeout: AckTimeout::new(14).unwrap(),
+        ..config()
+    };
+    let mut lone = Lone::with(config, &[(send(), 10); 4000]);
+    lone.poll_psns();
+    while lone.count(Event::AckTimeout) == 0 {
+        lone.sleep(1_000_000);
+        lone.poll_psns();
+    }
+    // Some are outstanding at any time.
+    for psn in 0..1000 {
+        lone.sleep(1_000);
+        lone.ack(psn);
+        lone.poll_psns();
+    }
+    let probes = lone.count(Event::Probe);
+    while lone.count(Event::Probe) == probes {
+        lone.sleep(100_000);
+    }
+    assert_eq!(lone.poll_psns(), [1000]);
+}
+
 // Rules: NAK-15, RTY-9
 #[test]
 fn a_nak_for_what_the_timer_sends_again_says_nothing_new() {
