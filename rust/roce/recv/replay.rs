@@ -348,20 +348,25 @@ impl<G, S: DerefMut<Target = [Replay<G>]>> Replays<G, S> {
     }
 
     /// Answers again: a READ with `length` bytes of `grant`. The rest of a current answer is given
-    /// up, as the requester would not accept it. If the duplicate asks for a part that was sent,
-    /// the rest follows behind it.
+    /// up, as the requester would not accept it. If the duplicate asks for a part of the answer, the
+    /// rest follows behind it.
     // Rules: DUP-15, DUP-21
     pub(super) fn restart(&mut self, again: Again, grant: Option<G>, length: u32, mtu: Mtu) {
         let Some(kept) = self.get_mut(again.kept) else {
             return;
         };
         let stop = again.response.saturating_add(mtu.packets(length));
-        let was_sent = |reply: &Reply<G>| {
-            reply.is_pending() && reply.base <= again.response && stop <= reply.run.next
+        let is_part = |reply: &&Reply<G>| {
+            let is_within = stop <= reply.run.next || stop < reply.run.stop;
+            reply.is_pending() && reply.base <= again.response && is_within
         };
-        if kept.reply.as_ref().is_some_and(was_sent) {
-            let (first, run) = (kept.first, Run::new(again.response, stop));
-            self.patch = Some(Patch { first, run });
+        if let Some(reply) = kept.reply.as_ref().filter(is_part) {
+            // What of it was not sent yet is still to come.
+            let stop = stop.min(reply.run.next);
+            if again.response < stop {
+                let (first, run) = (kept.first, Run::new(again.response, stop));
+                self.patch = Some(Patch { first, run });
+            }
             return;
         }
         let answered = match &kept.reply {

@@ -2124,3 +2124,26 @@ fn an_early_packet_that_is_too_long_is_not_kept() {
         );
     }
 }
+
+// Rules: DUP-15, DUP-21
+#[test]
+fn a_part_that_is_asked_for_does_not_end_the_answer() {
+    let reth = |at: u32, len: u32| Reth {
+        iova: Iova(IOVA + u64::from(at * MTU)),
+        rkey: Rkey(RKEY),
+        length: len * MTU,
+    };
+    for (at, len) in [(1, 1), (2, 3), (5, 1), (5, 4)] {
+        let mut lone = Lone::new(config());
+        lone.request(0, Request::Read(reth(0, 10)), 0);
+        assert_eq!(lone.poll_all().len(), 10);
+        lone.request(1, Request::Read(reth(1, 9)), 0);
+        let mut psns: Vec<_> = (0..2).map(|_| lone.poll().unwrap().0 .0).collect();
+        lone.request(at as i32, Request::Read(reth(at, len)), 0);
+        psns.extend(lone.poll_all().into_iter().map(|(psn, _)| psn));
+        assert!(
+            (1..10).all(|psn| psns.contains(&psn)),
+            "{at}, {len}: {psns:?}"
+        );
+    }
+}
