@@ -3,7 +3,9 @@
 //! Packets that arrived before their turn.
 //!
 //! A peer decides how many of them arrive, and in which order. So a packet finds its place in
-//! logarithmic time, and after a gap has closed no more than [`BATCH`] packets are handled at once.
+//! logarithmic time. When a gap has closed, all packets up to the next gap are handled at once, at most
+//! [`MAX_EARLY_PSNS`](roce::limits::MAX_EARLY_PSNS): a packet that arrived in between would look
+//! early, and the protocol would report a gap that is none.
 
 use core::cmp::Ordering;
 
@@ -26,9 +28,6 @@ use crate::stats::{Counter, Stats};
 /// The most packets of all queue pairs, but for the first of each.
 const MAX_OF_ALL: usize = 1 << 14;
 
-/// The most packets that one call of [`handle_early`] handles.
-const BATCH: u32 = 64;
-
 /// The number of packets of all queue pairs.
 static KEPT: Atomic<usize> = Atomic::new(0);
 
@@ -36,7 +35,8 @@ static KEPT: Atomic<usize> = Atomic::new(0);
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Turn(Psn);
 
-// The PSNs of one half are within half of all PSNs, so this is an order.
+// The PSNs of one half are within half of all PSNs, so this is an order. Packets whose turn has passed are
+// taken out as soon as it has.
 impl Ord for Turn {
     fn cmp(&self, other: &Self) -> Ordering {
         match (self == other, self.0.is_before(other.0)) {
@@ -55,18 +55,11 @@ impl PartialOrd for Turn {
 
 /// Packets that arrived before their turn, in the order of their PSNs. The lock of their half guards
 /// them.
-pub(crate) struct EarlyPackets {
-    packets: RBTree<Turn, HeldPacket>,
-    /// The turn of the first packet may have come.
-    is_due: bool,
-}
+pub(crate) struct EarlyPackets(RBTree<Turn, HeldPacket>);
 
 impl Default for EarlyPackets {
     fn default() -> Self {
-        Self {
-            packets: RBTree::new(),
-            is_due: false,
-        }
+        Self(RBTree::new())
     }
 }
 
@@ -82,7 +75,7 @@ impl EarlyPackets {
         owner: Option<&Context>,
         stats: &Stats,
     ) -> bool {
-        if self.packets.get(&Turn(psn)).is_some() {
+        if self.0.get(&Turn(psn)).is_some() {
             return true;
         }
         if packet.is_own() || owner.is_some_and(Context::holds_much) {
@@ -101,11 +94,11 @@ impl EarlyPackets {
     }
 
     fn insert(&mut self, psn: Psn, packet: HeldPacket) -> Result {
-        if !self.packets.is_empty() && KEPT.load(Relaxed) >= MAX_OF_ALL {
+        if !self.0.is_empty() && KEPT.load(Relaxed) >= MAX_OF_ALL {
             return Err(ENOMEM);
         }
         let node = RBTreeNode::new(Turn(psn), packet, GFP_NOWAIT)?;
-        if self.packets.insert(node).is_none() {
+        if self.0.insert(node).is_none() {
             KEPT.fetch_add(1, Relaxed);
         }
         Ok(())
@@ -113,22 +106,16 @@ impl EarlyPackets {
 
     #[inline]
     fn is_empty(&self) -> bool {
-        self.packets.is_empty()
-    }
-
-    /// Returns true if [`handle_early`] has left packets whose turn may have come.
-    #[inline]
-    pub(crate) fn is_due(&self) -> bool {
-        self.is_due
+        self.0.is_empty()
     }
 
     fn first(&self) -> Option<&HeldPacket> {
-        self.packets.values().next()
+        self.0.values().next()
     }
 
     /// Takes the first packet.
     fn pop(&mut self) -> Option<HeldPacket> {
-        let (_, node) = self.packets.cursor_front_mut()?.remove_current();
+        let (_, node) = self.0.cursor_front_mut()?.remove_current();
         KEPT.fetch_sub(1, Relaxed);
         Some(node.to_key_value().1)
     }
@@ -136,7 +123,6 @@ impl EarlyPackets {
     /// Drops all packets.
     pub(crate) fn clear(&mut self) {
         while self.pop().is_some() {}
-        self.is_due = false;
     }
 }
 
@@ -146,33 +132,21 @@ impl Drop for EarlyPackets {
     }
 }
 
-/// The work after early packets were handled.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Next {
-    /// There is none: the turn of the first packet has not come.
-    Nothing,
-    /// Another run handles more packets.
-    More,
-    /// The packet that is first now waits for memory.
-    Fault,
-}
-
 /// A half of a queue pair that keeps packets.
 pub(crate) trait Keeps {
     /// Returns the early packets, and the packets that wait for memory.
     fn kept(&mut self) -> (&mut EarlyPackets, &mut MemoryWait);
 }
 
-/// Runs `handle` on early packets whose turn has come, [`BATCH`] at most. The rest
-/// [is due](EarlyPackets::is_due).
+/// Runs `handle` on early packets whose turn has come. The last of them may have to wait for memory.
 #[inline]
 pub(crate) fn handle_early<H: Keeps>(
     half: &mut H,
     deferred: &mut Deferred,
     handle: impl FnMut(&mut H, &mut Deferred, &Packet, Incoming<'_>) -> Handled,
-) -> Next {
+) -> Handled {
     match half.kept().0.is_empty() {
-        true => Next::Nothing,
+        true => Handled::Done,
         false => handle_kept(half, deferred, handle),
     }
 }
@@ -182,28 +156,24 @@ fn handle_kept<H: Keeps>(
     half: &mut H,
     deferred: &mut Deferred,
     mut handle: impl FnMut(&mut H, &mut Deferred, &Packet, Incoming<'_>) -> Handled,
-) -> Next {
+) -> Handled {
     // The half lends them, as `handle` needs all of the half.
     let mut early = core::mem::take(half.kept().0);
-    let next = (0..BATCH).find_map(|_| {
-        let Some(held) = early.first() else {
-            return Some(Next::Nothing);
-        };
+    let mut result = Handled::Done;
+    while let Some(held) = early.first() {
         let handled = with_held(held, |packet, incoming| {
             handle(half, deferred, packet, incoming)
         });
         if handled == Handled::Early {
-            return Some(Next::Nothing);
+            break;
         }
-        let held = early.pop()?;
-        if handled == Handled::Done {
-            return None;
+        let held = early.pop();
+        if let (Handled::PutOff, Some(held)) = (handled, held) {
+            half.kept().1.put_back(deferred.faults.take(), held);
+            result = Handled::PutOff;
+            break;
         }
-        half.kept().1.put_back(deferred.faults.take(), held);
-        Some(Next::Fault)
-    });
-    let next = next.unwrap_or(Next::More);
-    early.is_due = next == Next::More;
+    }
     *half.kept().0 = early;
-    next
+    result
 }

@@ -18,7 +18,7 @@ use roce::send::SendState;
 use roce::time::Instant;
 use roce::wire::Packet;
 
-use crate::early::{self, Next};
+use crate::early;
 use crate::flush::flush;
 use crate::held::{with_held, HELD_PACKETS};
 use crate::host::Deferred;
@@ -189,7 +189,7 @@ fn respond(
 
 /// Handles early responses, see [`early::handle_early`].
 #[inline]
-fn handle_early(qp: &Qp, half: &mut SendHalf, deferred: &mut Deferred, now: Instant) -> Next {
+fn handle_early(qp: &Qp, half: &mut SendHalf, deferred: &mut Deferred, now: Instant) -> Handled {
     early::handle_early(half, deferred, |half, deferred, packet, incoming| {
         qp.with_send(half, Some(incoming), deferred, |service, host, _| {
             service.handle_kept(now, packet, host)
@@ -214,12 +214,9 @@ pub(crate) fn run_at(
     first: impl FnOnce(&mut SendHalf, &mut Deferred, Instant),
 ) -> Run {
     let mut deferred = Deferred::default();
-    let (run, timeout, waits, is_due) = {
+    let (run, timeout, waits) = {
         let mut half = qp.send.lock();
         let now = now();
-        if half.early.is_due() && !half.waiting.holds_packets() {
-            let _ = handle_early(&qp, &mut half, &mut deferred, now);
-        }
         let needs_order = qp.fixed.service.needs_order();
         let ahead = qp.requests_ahead();
         half.is_handed_over |= needs_order && ahead.is_some();
@@ -248,8 +245,7 @@ pub(crate) fn run_at(
         if half.send.queue.is_drained() {
             qp.stream.note_idle(&qp.fixed.send_cq.poster);
         }
-        let (waits, is_due) = (half.waiting.is_any(), half.early.is_due());
-        (run, next_timeout(&half), waits, is_due)
+        (run, next_timeout(&half), half.waiting.is_any())
     };
     tell(qp, &qp.fixed.send_cq, deferred);
     if let Some(at_ns) = timeout {
@@ -257,7 +253,7 @@ pub(crate) fn run_at(
     }
     if qp.state() == State::Err {
         flush(qp);
-    } else if run == Run::More || is_due {
+    } else if run == Run::More {
         run_later(qp);
     }
     if waits {
@@ -323,7 +319,7 @@ fn handle_held(qp: &Qp, half: &mut SendHalf, deferred: &mut Deferred, now: Insta
         });
         match handled {
             Handled::Done => {
-                if handle_early(qp, half, deferred, now) == Next::Fault {
+                if handle_early(qp, half, deferred, now) == Handled::PutOff {
                     return;
                 }
             }

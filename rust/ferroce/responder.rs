@@ -16,7 +16,7 @@ use roce::qp::State;
 use roce::recv::RecvState;
 use roce::wire::Packet;
 
-use crate::early::{self, Next};
+use crate::early;
 use crate::flush::flush;
 use crate::held::{with_held, HELD_PACKETS};
 use crate::host::Deferred;
@@ -42,7 +42,7 @@ pub(crate) fn handle_request(
 ) {
     let mut deferred = Deferred::default();
     let stats = &qp.shared().stats;
-    let (owed, next) = {
+    let (owed, handled) = {
         let mut half = qp.recv.lock();
         // Rules: VAL-5
         if !half.takes(ends) {
@@ -56,56 +56,38 @@ pub(crate) fn handle_request(
             half.waiting.hold(datagram, qp.owner(), stats);
             return;
         }
-        let next = match request(&qp, &mut half, &mut deferred, packet, incoming) {
-            Handled::Done => handle_early(&qp, &mut half, &mut deferred),
+        let mut handled = request(&qp, &mut half, &mut deferred, packet, incoming);
+        match handled {
+            Handled::Done => handled = handle_early(&qp, &mut half, &mut deferred),
             Handled::PutOff => {
                 let absent = deferred.faults.take();
                 half.waiting.begin(absent, datagram, qp.owner(), stats);
-                Next::Fault
             }
             Handled::Early => {
                 let _ = half.early.hold(packet.bth.psn, datagram, qp.owner(), stats);
-                Next::Nothing
             }
-        };
+        }
         let is_owed = act == Act::OnEach && half.service.needs_poll();
         let owed = is_owed.then(|| reply_to_request(&qp, &mut half, &mut deferred));
-        (owed, next)
+        (owed, handled)
     };
     tell(qp, &qp.fixed.recv_cq, deferred);
     if let Some(run) = owed {
         go_on_replying(qp, run);
     }
-    go_on_placing(qp, next);
-}
-
-/// Queues the work item that handles the next packets.
-fn go_on_placing(qp: ArcBorrow<'_, Qp>, next: Next) {
-    match next {
-        Next::Nothing => {}
-        Next::More => reply_later(qp),
-        Next::Fault => kick::fault_recv(qp),
+    if handled == Handled::PutOff {
+        kick::fault_recv(qp);
     }
 }
 
 /// Handles early requests, see [`early::handle_early`].
 #[inline]
-fn handle_early(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) -> Next {
+fn handle_early(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) -> Handled {
     early::handle_early(half, deferred, |half, deferred, packet, incoming| {
         qp.with_recv(half, Some(incoming), deferred, |service, host, _| {
             service.handle_kept(packet, host)
         })
     })
-}
-
-/// Handles early requests that the last run has left. One with the result of a page fault leaves them to the
-/// next.
-fn handle_due(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) -> Next {
-    match half.early.is_due() && !half.waiting.holds_packets() {
-        true if deferred.faults.has_outcome() => Next::More,
-        true => handle_early(qp, half, deferred),
-        false => Next::Nothing,
-    }
 }
 
 fn request(
@@ -160,28 +142,21 @@ pub(crate) fn run(qp: ArcBorrow<'_, Qp>) -> Option<CpuId> {
 /// Sends pending replies after a page fault was handled, or has failed. Returns the same.
 fn run_after(qp: ArcBorrow<'_, Qp>, faults: Faults) -> Option<CpuId> {
     let mut deferred = Deferred::after(faults);
-    let (elsewhere, run, next) = {
+    let run = {
         let mut half = qp.recv.lock();
-        let next = handle_due(&qp, &mut half, &mut deferred);
         // Only this run knows the result of a fault. Another one would fault, and fail, again.
         let is_for_here = deferred.faults.has_outcome() || stays_here(&half.route);
         let ahead = qp.replies_ahead().filter(|_| !is_for_here);
         let elsewhere = wake::replies_elsewhere(ahead, || half.service.needs_poll());
-        let run = match elsewhere {
-            Some(_) => Run::Idle,
-            None => {
-                half.arrivals.end();
-                reply(&qp, &mut half, &mut deferred)
-            }
-        };
-        (elsewhere, run, next)
+        if elsewhere.is_some() {
+            return elsewhere;
+        }
+        half.arrivals.end();
+        reply(&qp, &mut half, &mut deferred)
     };
     tell(qp, &qp.fixed.recv_cq, deferred);
-    if elsewhere.is_none() {
-        go_on_replying(qp, run);
-    }
-    go_on_placing(qp, next);
-    elsewhere
+    go_on_replying(qp, run);
+    None
 }
 
 /// Sends pending replies. A refusal that is sent makes the queue pair fail. The receive lock is held by
@@ -249,7 +224,7 @@ fn handle_held(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) {
         });
         match handled {
             Handled::Done => {
-                if handle_early(qp, half, deferred) == Next::Fault {
+                if handle_early(qp, half, deferred) == Handled::PutOff {
                     return;
                 }
             }
