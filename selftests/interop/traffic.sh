@@ -19,8 +19,8 @@
 
 setup()
 {
-	# shellcheck disable=SC2086 # words
-	modprobe -a sch_netem $NARROW_MODULES
+	modprobe sch_netem
+	load_narrow
 	net_up
 }
 

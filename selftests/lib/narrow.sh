@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# A narrow network that marks packets (RED with ECN).  The programs that source it after net.sh
-# load $NARROW_MODULES.
+# A narrow network that marks packets (RED with ECN), for programs that source it after net.sh.
 
-NARROW_MODULES="ifb sch_ingress sch_red sch_tbf act_mirred cls_matchall"
+# For setup().
+load_narrow()
+{
+	modprobe -a ifb sch_ingress sch_red sch_tbf act_mirred cls_matchall
+}
 
 # narrow NAMESPACE: packets on their way into it pass a queue that is emptied at 200 Mbit/s, until
 # the test ends.  RED marks packets from 40 KB on.  Those that may not be marked are dropped
