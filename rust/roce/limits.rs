@@ -42,8 +42,9 @@ pub const MIN_CONGESTED_PSNS: u32 = 2;
 pub const CNP_INTERVAL_US: u32 = 50;
 
 /// How far ahead of its turn a packet may be to be kept. A host has room for as many packets of each
-/// half. 2048 fill 10 Gbit/s with a round trip of 1.5 ms.
-pub const MAX_EARLY_PSNS: u32 = 2048;
+/// half. 1024 of them, each in pages of 8 KiB, are what a process may have kept. They fill 10 Gbit/s with
+/// a round trip of 0.8 ms, or of 3 ms with the largest MTU.
+pub const MAX_EARLY_PSNS: u32 = 1024;
 
 /// A retry count that never runs out (RNR only).
 pub const RNR_RETRY_INFINITE: u8 = 7;
