@@ -110,6 +110,10 @@ deb:
 check-deb:
 	@scripts/check deb
 
+# COMMIT, VERSION: see scripts/dist.
+dist:
+	@VERSION='$(VERSION)' scripts/dist $(COMMIT)
+
 # The module for the kernel of the virtual machine.  A stock driver needs none.
 vm-module:
 ifeq ($(DRIVER),ferroce)
@@ -128,6 +132,7 @@ help:
 	@echo '  all      ferroce.ko, for the running kernel unless KDIR says otherwise'
 	@echo '  install  ferroce.ko to where modprobe finds it'
 	@echo '  deb      Debian packages: the module by DKMS, and for KERNELS="7.3.4+deb13-amd64 ...", and its tools'
+	@echo '  dist     the tarball of a release, with the crates of the tests (COMMIT=HEAD VERSION=1.0)'
 	@echo 'In a virtual machine of its own, as any user (SERIES=7.3, FLAVOUR=rt: another kernel):'
 	@echo '  demo     the stock tools of rdma-core and perftest over ferroce'
 	@echo '  shell    a console there, the module loaded, a wire with both ends up'
@@ -157,5 +162,5 @@ help:
 	@echo 'Downloads stay in $${XDG_CACHE_HOME:-~/.cache}/ferroce.'
 
 .DEFAULT_GOAL := all
-.PHONY: all install check-kdir demo shell check check-all check-debug check-debug-quick soak bench bench-count bench-profile bench-explore bench-apps consumers deb check-deb sim coverage doc \
+.PHONY: all install check-kdir demo shell check check-all check-debug check-debug-quick soak bench bench-count bench-profile bench-explore bench-apps consumers deb check-deb dist sim coverage doc \
 	tables figures fuzz upstream-check vm-module clean help
