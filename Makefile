@@ -28,6 +28,12 @@ demo: vm-module
 shell: vm-module
 	@qemu/boot --interactive -- env DRIVER=$(DRIVER) qemu/shell-guest
 
+# CMD, DIR, OUT, PCAP and SECONDS_MOST: see qemu/run.
+export CMD DIR OUT PCAP SECONDS_MOST
+
+run: vm-module
+	@qemu/run
+
 check:
 	@scripts/check
 
@@ -136,6 +142,7 @@ help:
 	@echo 'In a virtual machine of its own, as any user (SERIES=7.3, FLAVOUR=rt: another kernel):'
 	@echo '  demo     the stock tools of rdma-core and perftest over ferroce'
 	@echo '  shell    a console there, the module loaded, a wire with both ends up'
+	@echo '  run      the tests of another project there: CMD="make check" DIR=<its tree> OUT=<results> PCAP=1'
 	@echo '  check    tests on the host, build checks, tests in the virtual machine'
 	@echo '  check-all  the same with all variants of the tests, and a few on another flavour of the kernel'
 	@echo '  check-debug  all suites on the debug kernel: hours'
@@ -162,5 +169,5 @@ help:
 	@echo 'Downloads stay in $${XDG_CACHE_HOME:-~/.cache}/ferroce.'
 
 .DEFAULT_GOAL := all
-.PHONY: all install check-kdir demo shell check check-all check-debug check-debug-quick soak bench bench-count bench-profile bench-explore bench-apps consumers deb check-deb dist sim coverage doc \
+.PHONY: all install check-kdir demo shell run check check-all check-debug check-debug-quick soak bench bench-count bench-profile bench-explore bench-apps consumers deb check-deb dist sim coverage doc \
 	tables figures fuzz upstream-check vm-module clean help
