@@ -531,17 +531,16 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
     /// Asks for the packet that is expected, once, as one came before its turn.
     fn handle_early(&mut self, packet: &Packet) -> Handled {
         let psn = packet.bth.psn;
-        match (self.sequence.told, &mut self.sequence.owed) {
+        if self.sequence.told == Told::Nothing {
             // Rules: NAK-2
-            (Told::Nothing, _) => self.sequence.ask_for_expected(psn),
-            (Told::Missing, Owed::SequenceNak { last }) => {
-                if last.is_before(psn) {
-                    *last = psn;
-                }
+            self.sequence.ask_for_expected(psn);
+        } else if let Owed::SequenceNak { last } = &mut self.sequence.owed {
+            if last.is_before(psn) {
+                *last = psn;
             }
+        } else if packet.bth.ack_req {
             // Rules: ACK-22
-            (Told::Missing, _) if packet.bth.ack_req => self.acknowledge_again(),
-            (Told::Missing | Told::NotReady, _) => {}
+            self.acknowledge_again();
         }
         match self.sequence.may_keep(packet) {
             true => Handled::Early,
