@@ -28,9 +28,7 @@ demo: vm-module
 shell: vm-module
 	@qemu/boot --interactive -- env DRIVER=$(DRIVER) qemu/shell-guest
 
-# CMD, DIR, OUT, PCAP and SECONDS_MOST: see qemu/run.
-export CMD DIR OUT PCAP SECONDS_MOST
-
+# CMD, DIR, OUT, PCAP and SECONDS_MOST: see qemu/run. Make hands on what its command line sets.
 run: vm-module
 	@qemu/run
 

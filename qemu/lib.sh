@@ -104,6 +104,18 @@ locked()
 	flock "$fd"
 }
 
+# version_of COMMIT: prints its version, for packages and tarballs that get no other.
+version_of()
+{
+	git -C "$TREE" log -1 --date=format:%Y%m%d --format='0~%cd.%h' "$1"
+}
+
+# date_of COMMIT: prints its date, in seconds.
+date_of()
+{
+	git -C "$TREE" log -1 --format=%ct "$1"
+}
+
 # replace_kernel DIR RECIPE: puts the complete DIR.tmp in the place of DIR, and notes what it is made from. An
 # old one loses its recipe first, so that it is not taken for complete when its removal is interrupted.
 replace_kernel()
