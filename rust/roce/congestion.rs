@@ -78,6 +78,8 @@ pub(crate) struct Path {
     pub(crate) now: Instant,
     /// The average round trip in nanoseconds; 0 before the first.
     pub(crate) average_ns: u32,
+    /// The round trip that was measured just now; 0 if none was.
+    pub(crate) sample_ns: u32,
     /// The shortest one.
     pub(crate) least_ns: u32,
     /// How long the requester waits for an acknowledgement.
@@ -95,14 +97,22 @@ impl Path {
         self.average_ns / 2 > self.least_ns
     }
 
-    /// Returns how the time that packets wait on their way compares with the timeout.
-    fn delay(&self) -> Delay {
-        let waits_ns = u64::from(self.average_ns.saturating_sub(self.least_ns));
-        match self.timeout.delay_ns() {
-            Some(timeout_ns) if waits_ns > timeout_ns / 2 => Delay::NearTimeout,
-            Some(timeout_ns) if waits_ns > timeout_ns / 4 => Delay::Long,
-            _ => Delay::Short,
-        }
+    /// Returns true if packets wait longer than a quarter of the timeout, on average. A larger window would let
+    /// them wait longer.
+    fn is_slow(&self) -> bool {
+        self.waits_longer(self.average_ns, 4)
+    }
+
+    /// Returns true if the packet that was measured just now has waited longer than half of the timeout.
+    fn is_near_timeout(&self) -> bool {
+        self.waits_longer(self.sample_ns, 2)
+    }
+
+    /// Returns true if a packet with this round trip waits longer than that part of the timeout.
+    fn waits_longer(&self, round_trip_ns: u32, part: u64) -> bool {
+        let waits_ns = u64::from(round_trip_ns.saturating_sub(self.least_ns));
+        let timeout_ns = self.timeout.delay_ns();
+        timeout_ns.is_some_and(|timeout_ns| waits_ns > timeout_ns / part)
     }
 
     /// Returns true if `psn` is behind the oldest outstanding PSN, and at most the PSN after the
@@ -120,17 +130,6 @@ impl Path {
             false => limits::SHORT_OUTSTANDING_PSNS,
         }
     }
-}
-
-/// How long packets wait on their way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Delay {
-    /// A larger window does no harm.
-    Short,
-    /// More than a quarter of the timeout.
-    Long,
-    /// More than half of it.
-    NearTimeout,
 }
 
 /// The extent of a loss.
@@ -272,6 +271,7 @@ mod tests {
         Path {
             now: Instant::from_ns(at_us * 1000),
             average_ns: average_us * 1000,
+            sample_ns: average_us * 1000,
             least_ns: least_us * 1000,
             timeout: AckTimeout::new(14).unwrap(),
             mtu: Mtu::B1024,

@@ -87,9 +87,9 @@ pub const MIN_REPAIR_PROBE_NS: u64 = 100_000;
 /// How often in a row the time until the next such question doubles.
 pub const MAX_PROBE_DOUBLINGS: u8 = 8;
 
-/// Responses that a request may have that is sent again when nothing was heard. More of them may be slow, and
-/// twice as many would make them slower.
-pub const MAX_PROBE_RESPONSES: u32 = 4;
+/// Responses that are asked for again when nothing was heard. More of them may be slow, and twice as many would
+/// make them slower.
+pub const MAX_PROBE_RESPONSES: u16 = 4;
 
 /// The longest time to wait for a packet that others overtook, in microseconds.
 pub const MAX_LATE_US: u16 = 10_000;

@@ -257,6 +257,7 @@ impl Sequence {
         Path {
             now,
             average_ns: self.round_trip.average_ns(),
+            sample_ns: 0,
             least_ns: self.round_trip.least_ns(),
             timeout: self.config.timeout,
             mtu: self.config.mtu,

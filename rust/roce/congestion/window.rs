@@ -2,15 +2,16 @@
 
 //! A window that follows the share of congested round trips.
 
-use super::{Before, Control, Delay, Loss, Micros, Path};
+use super::{Before, Control, Loss, Micros, Path};
 use crate::limits;
 use crate::num::Psn;
 
 /// The window.
 ///
 /// It grows with what is acknowledged: by all of that up to a threshold, by a step for each whole window above
-/// it. While packets wait for a quarter of the timeout it does not grow, and from half of it on it shrinks:
-/// many queue pairs that share a path would time out. Where the path is congested it shrinks once in a round, by half of the share of rounds that were. A
+/// it. While packets wait for a quarter of the timeout on average it does not grow. Each measured packet that
+/// waited for half of the timeout makes it shrink by a quarter: many queue pairs that share a path would time
+/// out. Where the path is congested it shrinks once in a round, by half of the share of rounds that were. A
 /// round is the time in which a whole window is acknowledged, and no shorter than the time between two CNPs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
@@ -149,23 +150,20 @@ impl Control for Window {
         let count = u16::try_from(count).unwrap_or(u16::MAX);
         self.acknowledged = self.acknowledged.saturating_add(count);
         self.since_loss = self.since_loss.saturating_add(count);
-        let delay = path.delay();
-        if self.psns < self.threshold && delay == Delay::Short {
+        if path.is_near_timeout() {
+            let left = self.psns.saturating_sub(self.psns / 4);
+            self.shrink_to(left.max(Self::MIN_CONGESTED));
+        }
+        let is_slow = path.is_slow();
+        if self.psns < self.threshold && !is_slow {
             self.grow_to(self.psns.saturating_add(count).min(self.threshold), path);
         }
         if self.acknowledged < self.psns {
             return;
         }
         self.acknowledged = 0;
-        match delay {
-            Delay::Short if self.psns >= self.threshold && !self.is_congested => {
-                self.grow_to(self.psns.saturating_add(self.step()), path);
-            }
-            Delay::Short | Delay::Long => {}
-            Delay::NearTimeout => {
-                let left = self.psns.saturating_sub(self.psns / 4);
-                self.shrink_to(left.max(Self::MIN_CONGESTED));
-            }
+        if self.psns >= self.threshold && !is_slow && !self.is_congested {
+            self.grow_to(self.psns.saturating_add(self.step()), path);
         }
         self.end_round(path);
     }

@@ -7,7 +7,7 @@ use core::ops::DerefMut;
 use super::window::{Entry, Slot};
 use super::{Failure, Requester, Running, Sequence, Timer};
 use crate::completion::Status;
-use crate::congestion::Control;
+use crate::congestion::{Control, Path};
 use crate::event::Event;
 use crate::host::{Fault, Handled, SendHost, Span};
 use crate::num::Psn;
@@ -240,6 +240,9 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             self.retire_answered(host);
         }
         self.acknowledged_up_to(now, stop);
+        if read.ends {
+            self.check_responses(now, is_last);
+        }
         Ok(Handled::Done)
     }
 
@@ -402,8 +405,11 @@ impl Sequence {
             // request already.
             self.next = psn;
         }
-        self.round_trip.acknowledged(psn, now);
-        let path = self.path(now);
+        let sample_ns = self.round_trip.acknowledged(psn, now);
+        let path = Path {
+            sample_ns,
+            ..self.path(now)
+        };
         self.pace
             .acknowledged(psn.distance_from(self.unacked), &path);
         self.moved_at = now;

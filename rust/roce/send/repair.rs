@@ -80,6 +80,14 @@ enum Missing {
     Unknown(u16),
     /// Responses that we lack.
     Responses,
+    /// Maybe so many responses. They may only be slow.
+    MaybeResponses(u16),
+}
+
+impl Missing {
+    fn is_of_responses(self) -> bool {
+        matches!(self, Self::Responses | Self::MaybeResponses(_))
+    }
 }
 
 /// Why packets are sent again.
@@ -152,9 +160,8 @@ impl Repair {
     fn got_no_further(&self, unacked: Psn) -> Option<u16> {
         let is_so = unacked == self.stop && self.stop.is_before(self.end) && !self.was_late();
         match self.missing {
-            Missing::Requests(packets) => is_so.then_some(packets),
-            Missing::Unknown(packets) => is_so.then_some(packets),
-            Missing::Responses => None,
+            Missing::Requests(packets) | Missing::Unknown(packets) => is_so.then_some(packets),
+            Missing::Responses | Missing::MaybeResponses(_) => None,
         }
     }
 
@@ -166,7 +173,7 @@ impl Repair {
             }
             // Others may have been on their way.
             Missing::Unknown(_) => self.got_no_further(unacked).is_some(),
-            Missing::Responses => false,
+            Missing::Responses | Missing::MaybeResponses(_) => false,
         }
     }
 
@@ -191,6 +198,26 @@ impl Repair {
         !self.was_late() && unacked.distance_from(self.start) >= MAX_EARLY_PSNS
     }
 
+    /// Returns how many responses were asked for, if these have come and those behind them have not. Those were
+    /// asked for before, so they are lost.
+    fn lacks_responses(&self, unacked: Psn) -> Option<u16> {
+        let is_so = !self.is_under_way && unacked == self.stop && unacked.is_before(self.end);
+        match self.missing {
+            Missing::MaybeResponses(count) if is_so => Some(count),
+            _ => None,
+        }
+    }
+
+    /// Returns true if nothing more is to be learnt from it.
+    fn is_over(&self, unacked: Psn) -> bool {
+        match self.missing {
+            Missing::Requests(_) | Missing::Unknown(_) => !unacked.is_before(self.end),
+            // One that is under way has yet to end: what is behind it is not to be sent again.
+            _ if self.is_under_way || unacked.is_before(self.stop) => false,
+            _ => self.lacks_responses(unacked).is_none(),
+        }
+    }
+
     /// Returns true if it was for nothing, as the packet was only late.
     fn was_late(&self) -> bool {
         self.answer == Answer::Late
@@ -208,6 +235,9 @@ impl Repair {
 }
 
 impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
+    /// Responses that are known to be lost and are asked for at once.
+    const MAX_ASKED: u16 = MAX_EARLY_PSNS as u16;
+
     /// Sends the oldest outstanding packet again, which the peer lacks, unless it may be late.
     // Rules: RTY-22
     pub(super) fn repair<H: SendHost<Payload = P>>(
@@ -362,12 +392,37 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             _ => return,
         };
         let cause = match missing {
-            Missing::Unknown(_) => Cause::Silence,
+            Missing::Unknown(_) | Missing::MaybeResponses(_) => Cause::Silence,
             Missing::Requests(_) | Missing::Responses => Cause::Gap,
         };
         sequence.ask_unheard(now, |sequence| {
             sequence.begin_repair(now, missing, stop, cause);
         });
+    }
+
+    /// Continues after a response that ends an answer, maybe that to a probe for responses. As those behind it
+    /// have not come before it, they are lost: asks for twice as many of them. `is_of_request` says whether it
+    /// ends the answer to the whole request, too, and so may be the first one.
+    // Rules: RTY-20
+    #[inline]
+    pub(super) fn check_responses(&mut self, now: Instant, is_of_request: bool) {
+        let sequence = &mut *self.sequence;
+        let Some(repair) = sequence.repair else {
+            return;
+        };
+        let Some(count) = repair.lacks_responses(sequence.unacked) else {
+            return;
+        };
+        let Some(entry) = self.window.good(0).filter(|entry| entry.is_answered()) else {
+            return;
+        };
+        if sequence.early.is_some() || (is_of_request && count <= MAX_PROBE_RESPONSES) {
+            return;
+        }
+        sequence.lost(Loss::Some(count.min(MAX_REPAIR_PACKETS).into()), now);
+        // No more than there is room to keep if the first of them is lost again.
+        let count = count.saturating_mul(2).min(Self::MAX_ASKED);
+        let _ = sequence.ask_for_some(now, count, entry);
     }
 
     /// Handles a response with the PSNs from `psn` to `stop`, which came before its turn: asks for those that
@@ -465,7 +520,8 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
 
     /// Sends the oldest outstanding packet again, as nothing was heard for some round trips. The
     /// peer answers it in any case. A READ is only requested up to its first response that has
-    /// come. If the peer may have dropped what was behind a repair, all of it is sent again.
+    /// come, and of many responses a few are: all of them may only be slow. If the peer may have dropped
+    /// what was behind a repair, all of it is sent again.
     // Rules: RTY-20
     pub(super) fn probe<H: SendHost<Payload = P>>(&mut self, now: Instant, host: &mut H) {
         let sequence = &mut *self.sequence;
@@ -495,21 +551,22 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             return sequence.ask_unheard(now, Sequence::go_back);
         }
         let (missing, stop) = sequence.oldest_missing(entry);
-        let may_be_lost = is_behind_repair
-            || sequence.was_sent_again(sequence.unacked)
-            || matches!(sequence.keeping, Keeping::Seems | Keeping::Drops(_));
-        let most = match may_be_lost {
-            true => MAX_REPAIR_PACKETS.into(),
-            false => MAX_PROBE_RESPONSES,
-        };
-        if !has_gap && stop.distance_from(sequence.unacked) > most {
-            // So many may only be slow.
-            return;
-        }
         let cause = match has_gap {
             true => Cause::Gap,
             false => Cause::Silence,
         };
+        if !has_gap && stop.distance_from(sequence.unacked) > MAX_PROBE_RESPONSES.into() {
+            // All of them may only be slow. So more are asked for once before the timeout.
+            let is_known = sequence.round_trip.average_ns() > 0;
+            let count = match sequence.probes {
+                2 if is_known => MAX_REPAIR_PACKETS,
+                _ => MAX_PROBE_RESPONSES,
+            };
+            if sequence.ask_for_some(now, count, entry) {
+                host.observe(Event::Probe);
+            }
+            return;
+        }
         host.observe(Event::Probe);
         sequence.ask_unheard(now, |sequence| {
             sequence.begin_repair(now, missing, stop, cause);
@@ -643,7 +700,7 @@ impl Sequence {
     /// Returns true if the peer has the packets of a repair. It may have dropped what was behind them.
     fn has_repaired_before(&self) -> bool {
         self.repair.is_some_and(|repair| {
-            repair.missing != Missing::Responses && !self.unacked.is_before(repair.stop)
+            !repair.missing.is_of_responses() && !self.unacked.is_before(repair.stop)
         })
     }
 
@@ -681,6 +738,22 @@ impl Sequence {
         self.arm_probe(now);
     }
 
+    /// Asks again for at most `count` responses to `entry`, the oldest request, though nothing new was heard.
+    /// Returns false if it does not. Before the first response, the peer may not have got the request: it would
+    /// take one for fewer responses for a new request, and later ones for more of them as invalid.
+    fn ask_for_some<P>(&mut self, now: Instant, count: u16, entry: &Outstanding<P>) -> bool {
+        let some = self.unacked.add(count.into());
+        let all = self.missing_responses_of(entry);
+        let stop = if some.is_before(all) { some } else { all };
+        if self.unacked == entry.first && stop != all {
+            return false;
+        }
+        self.ask_unheard(now, |sequence| {
+            sequence.begin_repair(now, Missing::MaybeResponses(count), stop, Cause::Silence);
+        });
+        true
+    }
+
     /// Has packets sent again, from the oldest outstanding one up to `stop`.
     fn begin_repair(&mut self, now: Instant, missing: Missing, stop: Psn, cause: Cause) {
         let (start, end) = (self.unacked, self.end);
@@ -698,12 +771,14 @@ impl Sequence {
         let before = self.pace.before();
         self.go_back();
         self.asked_again_to = asked_again_to;
-        if cause == Cause::Silence {
-            // It may be only a long way, which is not to be measured anew for ever.
+        if cause != Cause::Gap {
+            // The path may only be slow. Then nothing is ever measured if this begins anew each time.
             self.round_trip = round_trip;
-            self.round_trip.asked(stop, now);
+            if cause == Cause::Timeout || self.round_trip.is_asked_by(stop) {
+                self.round_trip.asked(now);
+            }
         }
-        self.has_asked_for_parts |= missing == Missing::Responses;
+        self.has_asked_for_parts |= missing.is_of_responses();
         self.repair = Some(Repair {
             missing,
             start,
@@ -726,7 +801,7 @@ impl Sequence {
         match &mut self.repair {
             Some(repair) if repair.is_under_way && !next.is_before(repair.stop) => {
                 repair.is_under_way = false;
-                if repair.missing != Missing::Responses {
+                if !repair.missing.is_of_responses() {
                     // One packet may stand for several PSNs.
                     repair.stop = next;
                 }
@@ -750,7 +825,7 @@ impl Sequence {
     #[inline]
     pub(super) fn asks_up_to(&self) -> Option<Psn> {
         self.repair
-            .filter(|repair| repair.is_under_way && repair.missing == Missing::Responses)
+            .filter(|repair| repair.is_under_way && repair.missing.is_of_responses())
             .map(|repair| repair.stop)
     }
 
@@ -807,12 +882,7 @@ impl Sequence {
             if let Some(keeping) = repair.shows_keeping(unacked, self.keeping) {
                 self.keeping = keeping;
             }
-            let is_over = match repair.missing {
-                Missing::Requests(_) | Missing::Unknown(_) => !unacked.is_before(repair.end),
-                // One that is under way has yet to end: what is behind it is not to be sent again.
-                Missing::Responses => !unacked.is_before(repair.stop) && !repair.is_under_way,
-            };
-            self.repair = Some(repair).filter(|_| !is_over);
+            self.repair = Some(repair).filter(|repair| !repair.is_over(unacked));
         }
         if let Some(early) = self.early.filter(|early| !unacked.is_before(early.stop)) {
             self.early = None;

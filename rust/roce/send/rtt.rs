@@ -2,7 +2,9 @@
 
 //! The time that an answer takes.
 
-use crate::limits::{INITIAL_PATIENCE_NS, MAX_ROUND_TRIP_NS, MIN_PROBE_NS, MIN_REPAIR_PROBE_NS};
+use crate::limits::{
+    INITIAL_PATIENCE_NS, MAX_ROUND_TRIP_NS, MIN_CONGESTED_PSNS, MIN_PROBE_NS, MIN_REPAIR_PROBE_NS,
+};
 use crate::num::Psn;
 use crate::time::Instant;
 
@@ -16,71 +18,136 @@ pub(super) struct RoundTrip {
     timed_at: Instant,
     /// The PSN after that packet.
     timed_end: Psn,
-    is_timing: bool,
+    timing: Timing,
     /// When it was sent last: again, though it may only be slow.
     asked_at: Instant,
     /// The average, in nanoseconds; 0 before the first.
     average: u32,
     /// How far it is from the average, on average.
     deviation: u32,
-    /// The shortest. Of a way that becomes longer packets seem to wait from then on: that costs window, and no
-    /// more. If it followed, it would come to include the queue that the window fills.
+    /// The shortest. It grows only with [`recent`](Self::recent): otherwise it would come to include the
+    /// queue that the window fills.
     least: u32,
+    /// The shortest in this period; 0 before the first.
+    recent: u32,
+    /// How many packets that were sent [almost alone](Timing::Alone) were measured in this period.
+    alone_count: u8,
+    /// When this period began, in units of `2^SECOND_SHIFT` ns, modulo 256.
+    period_began: u8,
     /// Nothing was measured yet, so all that is what the first answer took since about when it was asked for.
     is_guess: bool,
 }
 
+/// The measurement of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Timing {
+    /// There is none.
+    Off,
+    /// Other packets were outstanding, and the packet may wait behind them.
+    Behind,
+    /// Too few packets were outstanding to make a queue.
+    Alone,
+}
+
 impl RoundTrip {
+    /// About a second, in nanoseconds.
+    const SECOND_SHIFT: u32 = 30;
+    /// How many of these a period has at least.
+    const PERIOD: u8 = 10;
+    /// Measurements of a period from which on the path counts as longer. Fewer may all be of slow hosts.
+    const ENOUGH: u8 = 16;
+
     pub(super) const NEW: Self = Self {
         timed_at: Instant::from_ns(0),
         timed_end: Psn::new(0),
-        is_timing: false,
+        timing: Timing::Off,
         asked_at: Instant::from_ns(0),
         average: 0,
         deviation: 0,
         least: 0,
+        recent: 0,
+        alone_count: 0,
+        period_began: 0,
         is_guess: false,
     };
 
-    /// Notes that a packet which ends at `end` was sent and is to be acknowledged.
+    /// Notes that a packet which ends at `end` was sent and is to be acknowledged. `ahead` PSNs before it are
+    /// outstanding.
     #[inline]
-    pub(super) fn begin(&mut self, end: Psn, now: Instant) {
-        if !self.is_timing {
-            self.is_timing = true;
+    pub(super) fn begin(&mut self, end: Psn, ahead: u32, now: Instant) {
+        if self.timing == Timing::Off {
+            self.timing = match ahead <= MIN_CONGESTED_PSNS {
+                true => Timing::Alone,
+                false => Timing::Behind,
+            };
             self.timed_end = end;
             self.timed_at = now;
             self.asked_at = now;
         }
     }
 
-    /// Notes that all before `stop` is sent again, which may only be slow.
-    pub(super) fn asked(&mut self, stop: Psn, now: Instant) {
-        if self.is_timing && !stop.is_before(self.timed_end) {
-            self.asked_at = now;
-        }
+    /// Notes that the oldest packets are sent again, which may only be slow. If they were lost, the peer
+    /// acknowledges later ones only now.
+    pub(super) fn asked(&mut self, now: Instant) {
+        self.asked_at = now;
+    }
+
+    /// Returns true if it matters for the measurement that all before `stop` is asked for, and nothing but silence
+    /// was the reason. Of an unknown path it does for the measured packet alone: the answers to all packets of a
+    /// window come soon after one of many probes.
+    pub(super) fn is_asked_by(&self, stop: Psn) -> bool {
+        self.average > 0 || !stop.is_before(self.timed_end)
     }
 
     /// Stops the current measurement, as some packets are sent again.
     pub(super) fn forget(&mut self) {
-        self.is_timing = false;
+        self.timing = Timing::Off;
     }
 
-    /// Notes that all before `unacked` is acknowledged.
+    /// Notes that all before `unacked` is acknowledged. Returns the round trip in nanoseconds if that measures
+    /// one, or 0.
     #[inline]
-    pub(super) fn acknowledged(&mut self, unacked: Psn, now: Instant) {
-        if self.is_timing && !unacked.is_before(self.timed_end) {
-            self.is_timing = false;
-            let ns = now.since(self.timed_at);
-            // What comes soon after it was sent again is the answer to that.
-            if now.since(self.asked_at) >= ns / 8 {
-                self.measured(ns);
-            }
+    pub(super) fn acknowledged(&mut self, unacked: Psn, now: Instant) -> u32 {
+        if self.timing == Timing::Off || unacked.is_before(self.timed_end) {
+            return 0;
         }
+        let timing = core::mem::replace(&mut self.timing, Timing::Off);
+        let ns = now.since(self.timed_at);
+        let since_asked_ns = now.since(self.asked_at);
+        // What comes soon after it was sent again is the answer to that, and so is what comes when that is due.
+        if since_asked_ns < ns / 8 || (since_asked_ns < ns && self.is_usual(since_asked_ns)) {
+            return 0;
+        }
+        self.measured(ns);
+        self.measured_in_period(ns, timing == Timing::Alone, now);
+        bounded(ns)
+    }
+
+    /// Notes that a packet was acknowledged after so many nanoseconds, and whether it was sent almost alone. The
+    /// path may have become longer: then the shortest round trip follows after a period.
+    fn measured_in_period(&mut self, ns: u64, is_alone: bool, now: Instant) {
+        let ns = bounded(ns);
+        // CAST: It is modulo 256.
+        let second = now.as_ns().wrapping_shr(Self::SECOND_SHIFT) as u8;
+        if second.wrapping_sub(self.period_began) >= Self::PERIOD {
+            if self.alone_count >= Self::ENOUGH {
+                // This one counts at once if it is shorter.
+                self.least = self.recent.min(ns);
+            }
+            self.period_began = second;
+            self.recent = 0;
+            self.alone_count = 0;
+        }
+        self.recent = match self.recent {
+            0 => ns,
+            recent => recent.min(ns),
+        };
+        self.alone_count = self.alone_count.saturating_add(is_alone.into());
     }
 
     /// Notes that something was answered. Before the first measurement that tells about how long it takes.
     pub(super) fn answered(&mut self, now: Instant) {
-        if self.average == 0 && self.is_timing {
+        if self.average == 0 && self.timing != Timing::Off {
             self.measured(now.since(self.timed_at));
             self.is_guess = true;
         }
@@ -88,8 +155,7 @@ impl RoundTrip {
 
     /// Notes that an answer took so many nanoseconds.
     pub(super) fn measured(&mut self, ns: u64) {
-        // CAST: It is no more than MAX_ROUND_TRIP_NS.
-        let ns = ns.clamp(1, MAX_ROUND_TRIP_NS.into()) as u32;
+        let ns = bounded(ns);
         if self.average == 0 {
             self.least = ns;
         }
@@ -116,6 +182,11 @@ impl RoundTrip {
         self.least
     }
 
+    /// Returns true if an answer usually takes about so many nanoseconds, as far as known.
+    fn is_usual(&self, ns: u64) -> bool {
+        self.average > 0 && !self.is_too_soon(ns) && ns <= self.patience_ns()
+    }
+
     /// Returns true if what comes after so many nanoseconds can hardly be the answer.
     pub(super) fn is_too_soon(&self, ns: u64) -> bool {
         ns < u64::from(self.least.saturating_sub(self.least / 8))
@@ -140,6 +211,12 @@ impl RoundTrip {
     }
 }
 
+/// Returns a measured time within the bounds of all of them.
+fn bounded(ns: u64) -> u32 {
+    // CAST: It is no more than MAX_ROUND_TRIP_NS.
+    ns.clamp(1, MAX_ROUND_TRIP_NS.into()) as u32
+}
+
 /// The average with a new value that has the weight `1 / 2^shift`.
 fn weigh(average: u32, new: u32, shift: u32) -> u32 {
     let (average, new) = (u64::from(average), u64::from(new));
@@ -161,8 +238,8 @@ mod tests {
     #[test]
     fn measures_one_packet_at_a_time() {
         let mut trip = RoundTrip::NEW;
-        trip.begin(Psn::new(2), at(1_000));
-        trip.begin(Psn::new(3), at(2_000));
+        trip.begin(Psn::new(2), 0, at(1_000));
+        trip.begin(Psn::new(3), 0, at(2_000));
         trip.acknowledged(Psn::new(1), at(5_000));
         assert_eq!(trip.average, 0);
         trip.acknowledged(Psn::new(3), at(11_000));
@@ -172,7 +249,7 @@ mod tests {
     #[test]
     fn measures_nothing_that_was_sent_twice() {
         let mut trip = RoundTrip::NEW;
-        trip.begin(Psn::new(2), at(1_000));
+        trip.begin(Psn::new(2), 0, at(1_000));
         trip.forget();
         trip.acknowledged(Psn::new(2), at(11_000));
         assert_eq!(trip.average, 0);
@@ -182,9 +259,9 @@ mod tests {
     fn tells_a_long_way_from_a_loss() {
         let answered = |ns| {
             let mut trip = RoundTrip::NEW;
-            trip.begin(Psn::new(2), at(1_000));
-            trip.asked(Psn::new(1), at(2_000));
-            trip.asked(Psn::new(2), at(41_000));
+            trip.begin(Psn::new(2), 0, at(1_000));
+            trip.asked(at(2_000));
+            trip.asked(at(41_000));
             trip.acknowledged(Psn::new(2), at(ns));
             trip.average
         };
@@ -203,5 +280,79 @@ mod tests {
         assert!(trip.patience_ns() < 20_000, "{trip:?}");
         trip.measured(u64::MAX);
         assert!(trip.patience_ns() < u64::from(MAX_ROUND_TRIP_NS) * 2);
+    }
+
+    /// Sends and acknowledges a packet every 100 ms from `from_s` to `to_s` seconds.
+    fn exchange(trip: &mut RoundTrip, ns: u64, ahead: u32, from_s: u64, to_s: u64) {
+        const SECOND: u64 = 1_000_000_000;
+        for tenth in from_s * 10..to_s * 10 {
+            let sent = tenth * (SECOND / 10);
+            trip.begin(Psn::new(2), ahead, at(sent));
+            trip.acknowledged(Psn::new(2), at(sent + ns));
+        }
+    }
+
+    #[test]
+    fn the_shortest_follows_a_path_that_becomes_longer() {
+        let mut trip = RoundTrip::NEW;
+        exchange(&mut trip, 10_000, 0, 100, 101);
+        assert_eq!(trip.least, 10_000);
+        exchange(&mut trip, 40_000_000, MIN_CONGESTED_PSNS, 101, 105);
+        assert_eq!(trip.least, 10_000, "the period is not over");
+        exchange(&mut trip, 40_000_000, MIN_CONGESTED_PSNS, 105, 130);
+        assert_eq!(trip.least, 40_000_000);
+        exchange(&mut trip, 20_000, 512, 130, 131);
+        assert_eq!(trip.least, 20_000, "shorter ones count at once");
+    }
+
+    #[test]
+    fn the_shortest_does_not_follow_a_queue() {
+        let mut trip = RoundTrip::NEW;
+        exchange(&mut trip, 10_000, 0, 100, 101);
+        exchange(&mut trip, 1_000_000, MIN_CONGESTED_PSNS + 1, 101, 200);
+        assert_eq!(trip.least, 10_000);
+    }
+
+    #[test]
+    fn the_shortest_does_not_follow_a_few_slow_answers() {
+        let mut trip = RoundTrip::NEW;
+        exchange(&mut trip, 10_000, 0, 100, 101);
+        for second in (110..1000).step_by(11) {
+            exchange(&mut trip, 1_000_000, 0, second, second + 1);
+        }
+        assert_eq!(trip.least, 10_000);
+    }
+
+    #[test]
+    fn the_end_of_a_slow_period_does_not_hide_a_shorter_one() {
+        for ahead in [0, 512] {
+            let mut trip = RoundTrip::NEW;
+            exchange(&mut trip, 40_000_000, 0, 100, 120);
+            exchange(&mut trip, 10_000, ahead, 120, 121);
+            exchange(&mut trip, 40_000_000, 0, 121, 122);
+            assert_eq!(trip.least, 10_000);
+        }
+        let mut trip = RoundTrip::NEW;
+        exchange(&mut trip, 40_000_000, 0, 100, 109);
+        let now = 3_600_000_000_000;
+        trip.begin(Psn::new(2), 0, at(now));
+        trip.acknowledged(Psn::new(2), at(now + 10_000));
+        assert_eq!(trip.least, 10_000);
+    }
+
+    #[test]
+    fn a_loss_is_no_part_of_the_round_trip() {
+        let answered = |asked, ns| {
+            let mut trip = RoundTrip::NEW;
+            for _ in 0..20 {
+                trip.measured(40_000);
+            }
+            trip.begin(Psn::new(2), 0, at(0));
+            trip.asked(at(asked));
+            trip.acknowledged(Psn::new(2), at(ns))
+        };
+        assert_eq!(answered(70_000, 110_000), 0, "the answer to that");
+        assert_eq!(answered(70_000, 90_000), 90_000, "that would be too soon");
+        assert_eq!(answered(70_000, 200_000), 200_000, "late in any case");
     }
 }

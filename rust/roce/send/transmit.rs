@@ -454,7 +454,9 @@ impl Sequence {
         }
         // Of a READ the first response tells.
         if is_new && (wants_ack || entry.is_answered()) {
-            self.round_trip.begin(self.next.add(segment.psns), now);
+            let ahead = self.next.distance_from(self.unacked);
+            self.round_trip
+                .begin(self.next.add(segment.psns), ahead, now);
         }
         self.since_ack_req = if wants_ack {
             0

@@ -48,6 +48,27 @@ fn late_packets_leave_the_window_open_on_a_long_way() {
     }
 }
 
+// Rules: SEG-19
+#[test]
+fn a_path_that_becomes_longer_does_not_close_the_window() {
+    const DELAY_NS: u64 = 20_000_000;
+    let mut net = Net::new(Setup {
+        mtu: Mtu::B256,
+        timeout: 14,
+        ..Setup::default()
+    });
+    stream(&mut net, 0..100);
+    net.setup.link.delay_ns = DELAY_NS;
+    let ns = stream(&mut net, 100..500);
+    let (world, report) = (&net.ends[A].world, net.ends[A].requester.report().unwrap());
+    all_succeeded(&world.sent_statuses(), 0..500);
+    assert_eq!(world.count(Event::AckTimeout), 0);
+    assert_eq!(u64::from(report.least_round_trip_ns), 2 * DELAY_NS);
+    assert!(report.window >= 256, "{report:?}");
+    // Three packets at a time would take 340 s.
+    assert!(ns < 40_000_000_000, "{ns} ns");
+}
+
 /// Sends WRITEs, or READs and atomics as well, to a peer that drops early packets. Returns how long that takes.
 fn to_a_peer_that_drops(reordering: u32, is_mixed: bool, seed: u64) -> u64 {
     let mut net = Net::new(Setup {
@@ -88,5 +109,52 @@ fn late_packets_do_not_starve_a_peer_that_drops_early_ones() {
             "{in_order_ns} ns in order, {} ns if some are late",
             late_ns / 20
         );
+    }
+}
+
+// Rules: RTY-1, SEG-19
+#[test]
+fn a_path_longer_than_the_timeout_is_measured() {
+    const DELAY_NS: u64 = 100_000_000;
+    let mut net = Net::new(Setup {
+        mtu: Mtu::B256,
+        timeout: 14,
+        link: Link {
+            delay_ns: DELAY_NS,
+            batch: 16,
+            ..Link::default()
+        },
+        ..Setup::default()
+    });
+    stream(&mut net, 0..4);
+    let (world, report) = (&net.ends[A].world, net.ends[A].requester.report().unwrap());
+    all_succeeded(&world.sent_statuses(), 0..4);
+    assert!(world.count(Event::AckTimeout) > 0);
+    assert!(
+        u64::from(report.round_trip_ns) >= 2 * DELAY_NS,
+        "{report:?}"
+    );
+}
+
+// Rules: RTY-20, SEG-19
+#[test]
+fn a_long_path_is_measured_whenever_it_is_asked() {
+    // A probe is sent about 126 ms after the first packet.
+    for delay_ms in [3, 15, 31, 63, 64, 65, 70] {
+        let delay_ns = delay_ms * 1_000_000 + 500_000;
+        let mut net = Net::new(Setup {
+            mtu: Mtu::B256,
+            timeout: 18,
+            link: Link {
+                delay_ns,
+                batch: 16,
+                ..Link::default()
+            },
+            ..Setup::default()
+        });
+        stream(&mut net, 0..200);
+        let report = net.ends[A].requester.report().unwrap();
+        assert_eq!(u64::from(report.least_round_trip_ns), 2 * delay_ns);
+        assert!(report.window > 512, "{report:?}");
     }
 }

@@ -30,8 +30,6 @@ use crate::world::{Grant, Payload, Region, World};
 pub const A: usize = 0;
 pub const B: usize = 1;
 
-/// Bytes of memory of each side.
-const MEMORY: usize = 4 << 20;
 /// The key of all of it, for READ and WRITE, from iova [`IOVA`] on.
 pub const RKEY: u32 = 0x1234;
 pub const IOVA: u64 = 0x7f00_0000_0000;
@@ -87,6 +85,8 @@ pub struct Setup {
     /// Both ends keep early packets.
     pub keeps: bool,
     pub law: Law,
+    /// Bytes of memory of each side.
+    pub memory: usize,
     pub seed: u64,
 }
 
@@ -110,6 +110,7 @@ impl Default for Setup {
             absence: 0,
             keeps: true,
             law: Law::Window,
+            memory: 4 << 20,
             seed: 1,
         }
     }
@@ -128,7 +129,7 @@ pub struct Net {
     pub ends: [Endpoint; 2],
     pub now: Instant,
     pub setup: Setup,
-    rng: Rng,
+    pub rng: Rng,
     queue: BinaryHeap<Reverse<(Instant, u64, usize)>>,
     in_flight: Vec<Option<InFlight>>,
     serial: u64,
@@ -385,14 +386,14 @@ impl Endpoint {
     fn new(side: usize, setup: &Setup) -> Self {
         let qpn = Qpn::new(0x11 + side as u32);
         let mut world = World::default();
-        world.memory.resize(MEMORY, 0);
+        world.memory.resize(setup.memory, 0);
         world.absence = setup.absence;
         world.regions.insert(
             RKEY,
             Region {
                 iova: IOVA,
                 at: 0,
-                len: MEMORY,
+                len: setup.memory,
                 read: true,
                 write: true,
                 atomic: true,

@@ -362,3 +362,113 @@ fn a_lost_repair_of_a_read_needs_no_timer() {
         }
     }
 }
+
+// Rules: RTY-20
+#[test]
+fn the_lost_end_of_a_long_answer_needs_no_timer() {
+    // As many as are asked for at once if none has come.
+    const PACKETS: u64 = 64;
+    for keeps in [true, false] {
+        // All responses from this one on, of so many READs.
+        for (first, reads) in [
+            (1, 1),
+            (2, 1),
+            (30, 1),
+            (63, 1),
+            (64, 1),
+            (1, 3),
+            (30, 3),
+            (100, 3),
+        ] {
+            let mut net = stream(keeps);
+            net.run();
+            for id in 1..=reads {
+                net.post(A, id, read(0), 0, 256 * PACKETS as u32);
+            }
+            lose_to(&mut net, A, move |number| {
+                (first..=PACKETS * reads).contains(&number)
+            });
+            let begin = net.now;
+            net.run();
+            let world = &net.ends[A].world;
+            all_succeeded(&world.sent_statuses(), 0..=reads);
+            let len = 256 * PACKETS as usize;
+            assert_eq!(world.bytes(0, len), net.ends[B].world.bytes(0, len));
+            assert_eq!(
+                world.count(Event::AckTimeout),
+                0,
+                "{reads} READs, from {first} on"
+            );
+            // The timeout is 67 ms.
+            assert!(net.now.since(begin) < 40_000_000, "{:?}", net.now);
+        }
+    }
+}
+
+// Rules: RTY-20
+#[test]
+fn a_slow_answer_is_asked_for_again_until_the_path_is_known() {
+    let mut net = way(20_000_000, 4, 18);
+    let mut before = 0;
+    for (id, most) in [(0, 200), (1, 100), (2, 100)] {
+        net.post(A, id, read(0), 0, 256 * 100);
+        net.run();
+        let responses = net.ends[B].transmitted.len() - before;
+        assert!(responses <= most, "{responses} responses to READ {id}");
+        before += responses;
+    }
+    let world = &net.ends[A].world;
+    all_succeeded(&world.sent_statuses(), 0..3);
+    assert_eq!(world.count(Event::AckTimeout), 0);
+}
+
+// Rules: RTY-20
+#[test]
+fn the_lost_answer_to_a_long_read_is_asked_for_in_few_round_trips() {
+    const DELAY_NS: u64 = 20_000_000;
+    let mut net = way(DELAY_NS, 16, 18);
+    for id in 0..4 {
+        net.post(A, id, read(0), 0, 256);
+        net.run();
+    }
+    // All but the first response.
+    net.post(A, 4, read(0), 0, 256 * 4000);
+    lose_to(&mut net, A, |number| (2..=4000).contains(&number));
+    let begin = net.now;
+    net.run();
+    let world = &net.ends[A].world;
+    all_succeeded(&world.sent_statuses(), 0..5);
+    assert_eq!(world.count(Event::AckTimeout), 0);
+    let trips = net.now.since(begin) / (2 * DELAY_NS);
+    assert!(trips <= 16, "{trips} round trips");
+}
+
+// Rules: RTY-1, RTY-20
+#[test]
+fn a_timeout_is_no_part_of_the_round_trip() {
+    for delay_ns in [5_000_000, 20_000_000] {
+        for is_read in [true, false] {
+            let mut net = way(delay_ns, 16, 14);
+            let op = if is_read { read(0) } else { write(0) };
+            for id in 0..40 {
+                net.post(A, id, op, 0, 256 * 16);
+                net.run();
+            }
+            for id in 40..44 {
+                net.post(A, id, op, 0, 256 * 16);
+            }
+            // All that is outstanding is lost.
+            net.filter = Box::new(|_, _| false);
+            net.run_until(|net| net.ends[A].world.count(Event::AckTimeout) > 0);
+            net.filter = Box::new(|_, _| true);
+            net.run();
+            let end = &net.ends[A];
+            all_succeeded(&end.world.sent_statuses(), 0..44);
+            let trip_ns = u64::from(end.requester.report().unwrap().round_trip_ns);
+            assert!(
+                trip_ns < 2 * delay_ns + delay_ns / 4,
+                "{trip_ns} ns, READ: {is_read}"
+            );
+        }
+    }
+}
