@@ -9,22 +9,14 @@
 #[path = "../roce/tests/rc/adversary.rs"]
 #[allow(dead_code)]
 mod adversary;
+#[path = "../roce/tests/rc/net.rs"]
+#[allow(dead_code)]
+mod net;
+mod reorder;
 mod rng;
 #[path = "../roce/tests/rc/world.rs"]
 #[allow(dead_code)]
 mod world;
-
-/// The values on which the adversary and its victim agree.
-mod net {
-    use roce::wr::Placement;
-
-    pub const RKEY: u32 = 0x1234;
-    pub const IOVA: u64 = 0x7f00_0000_0000;
-    pub const GLOBAL: Placement = Placement {
-        global: true,
-        persistent: false,
-    };
-}
 
 use roce::abi::{
     cqe, decode_completion, decode_datagram, decode_recv, decode_send, Poster, Ring, SendData,
@@ -37,14 +29,17 @@ use roce::wr::SendOp;
 use adversary::Victim;
 use rng::Rng;
 
+pub use reorder::reorder;
+
 /// A target: its name and function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 3] = [
+pub const TARGETS: [Target; 4] = [
     ("packet", packet),
     ("request", request),
     ("endpoint", endpoint),
+    ("reorder", reorder),
 ];
 
 /// Parses the payload of a UDP datagram. A parsed packet is emitted again with the same bytes,

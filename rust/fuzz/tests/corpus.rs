@@ -38,6 +38,11 @@ fn endpoints() {
     run("endpoint");
 }
 
+#[test]
+fn reordering() {
+    run("reorder");
+}
+
 /// Each small input is valid or refused.
 #[test]
 fn the_smallest_inputs() {
