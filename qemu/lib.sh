@@ -104,12 +104,6 @@ locked()
 	flock "$fd"
 }
 
-# version_of COMMIT: prints its version, for packages and tarballs that get no other.
-version_of()
-{
-	git -C "$TREE" log -1 --date=format:%Y%m%d --format='0~%cd.%h' "$1"
-}
-
 # date_of COMMIT: prints its date, in seconds.
 date_of()
 {

@@ -80,7 +80,7 @@ mod wake;
 
 use kernel::prelude::*;
 use rdma::link::{LinkRegistration, StandIn};
-use rdma::module::Unload;
+use rdma::module::{version, Unload};
 use rdma::net::NetdevNotifier;
 use rdma::sync::GlobalGuard;
 
@@ -113,6 +113,7 @@ struct Ferroce {
 
 impl kernel::Module for Ferroce {
     fn init(module: &'static ThisModule) -> Result<Self> {
+        pr_info!("version {}\n", version());
         let unload = Unload::new()?;
         let state = link::STATE.install(link::State::new()?)?;
         let notifier = NetdevNotifier::register(link::Events)?;

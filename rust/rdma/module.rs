@@ -36,6 +36,18 @@ extern "C" {
     static __this_module: Opaque<rdma_bindings::module>;
 }
 
+/// Returns the version of the module; empty if it has none.
+pub fn version() -> &'static CStr {
+    // SAFETY: It is the module that this code is in. The version is set before its code runs, and does not
+    // change.
+    let version = unsafe { (*__this_module.get()).version };
+    if version.is_null() {
+        return c"";
+    }
+    // SAFETY: It is a string, which exists as long as the module.
+    unsafe { CStr::from_char_ptr(version) }
+}
+
 /// The number of [`Hold`]s.
 static HOLDS: Atomic<usize> = Atomic::new(0);
 

@@ -38,6 +38,7 @@ use crate::{
         mmap_free_callback,
         RingFile, //
     },
+    module,
     object::{
         Ah,
         Body,
@@ -77,6 +78,7 @@ use core::{
 use kernel::{
     error::from_result,
     ffi::{
+        c_char,
         c_int,
         c_uint, //
     },
@@ -116,6 +118,7 @@ impl<T: Operations> Table<T> {
         ops.get_link_layer = Some(get_link_layer);
         ops.query_pkey = Some(query_pkey::<T>);
         ops.get_netdev = Some(get_netdev::<T>);
+        ops.get_dev_fw_str = Some(get_dev_fw_str);
         ops.dealloc_driver = Some(dealloc_driver::<T>);
         if !T::COUNTERS.is_empty() {
             ops.alloc_hw_port_stats = Some(stats::alloc::<T>);
@@ -278,6 +281,22 @@ unsafe extern "C" fn modify_device(
         unsafe { (*device).node_desc = (*modify).node_desc };
     }
     0
+}
+
+/// Writes the version of the module, as that of the firmware.
+///
+/// # Safety
+///
+/// Only the core may call it, as `ib_device_ops::get_dev_fw_str`. `to` must be valid for writes of
+/// `IB_FW_VERSION_NAME_MAX` bytes.
+unsafe extern "C" fn get_dev_fw_str(_device: *mut bindings::ib_device, to: *mut c_char) {
+    const MOST: usize = bindings::IB_FW_VERSION_NAME_MAX as usize;
+    // SAFETY: The core passes a buffer of this size.
+    let to = unsafe { core::slice::from_raw_parts_mut(to.cast::<MaybeUninit<u8>>(), MOST) };
+    let version = module::version().to_bytes().iter().take(MOST - 1);
+    for (to, from) in to.iter_mut().zip(Iterator::chain(version, &[0])) {
+        to.write(*from);
+    }
 }
 
 /// Implements `ib_device_ops::query_port`.
