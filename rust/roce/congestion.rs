@@ -122,10 +122,14 @@ impl Path {
         ahead > 0 && ahead <= self.end.distance_from(self.unacked)
     }
 
+    /// Returns true if the path is long.
+    fn is_long(&self) -> bool {
+        self.least_ns >= limits::LONG_ROUND_TRIP_NS
+    }
+
     /// Returns how many PSNs may be outstanding: more on a long path, until packets queue there.
     fn most_psns(&self) -> u32 {
-        let is_long = self.least_ns >= limits::LONG_ROUND_TRIP_NS;
-        match is_long && self.average_ns < self.least_ns.saturating_add(self.least_ns / 2) {
+        match self.is_long() && self.average_ns < self.least_ns.saturating_add(self.least_ns / 2) {
             true => limits::MAX_OUTSTANDING_PSNS,
             false => limits::SHORT_OUTSTANDING_PSNS,
         }
@@ -235,30 +239,6 @@ impl Control for Controller {
             Self::Dcqcn(dcqcn) => dcqcn.congested(path),
             Self::Fixed => {}
         }
-    }
-}
-
-/// Microseconds of a clock that wraps around: enough to compare times that are near.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Micros(u32);
-
-impl Micros {
-    const START: Self = Self(0);
-    /// Half a circle before the start.
-    const LONG_AGO: Self = Self(1 << 31);
-
-    fn of(now: Instant) -> Self {
-        // CAST: It wraps around.
-        Self((now.as_ns() / 1000) as u32)
-    }
-
-    /// Returns how many there are from `earlier` to this.
-    fn since(self, earlier: Self) -> u32 {
-        self.0.wrapping_sub(earlier.0)
-    }
-
-    fn after(self, micros: u32) -> Self {
-        Self(self.0.wrapping_add(micros))
     }
 }
 

@@ -91,6 +91,14 @@ pub const MAX_PROBE_DOUBLINGS: u8 = 8;
 /// make them slower.
 pub const MAX_PROBE_RESPONSES: u16 = 4;
 
+/// The largest distance of losses from each other that matters, in PSNs. Losses that are further apart are alone in
+/// a window.
+pub const LONG_DISTANCE_PSNS: u16 = MAX_OUTSTANDING_PSNS as u16;
+
+/// The shortest round trip that is worth to send packets again which may be lost, in nanoseconds. On a shorter
+/// path that takes longer than to ask for each gap.
+pub const MIN_GUESS_ROUND_TRIP_NS: u64 = 50_000;
+
 /// The longest time to wait for a packet that others overtook, in microseconds.
 pub const MAX_LATE_US: u16 = 10_000;
 

@@ -40,6 +40,7 @@
 
 mod complete;
 mod config;
+mod gaps;
 mod lateness;
 mod repair;
 mod report;
@@ -58,9 +59,10 @@ use crate::host::{Flush, SendHost};
 use crate::limits::FLUSH_BATCH;
 use crate::num::{Psn, Qpn};
 use crate::opcode::Connection;
-use crate::time::Instant;
+use crate::time::{Instant, Micros};
 use crate::wr::{AtomicOp, LocalOp, SendOp};
 
+use gaps::Gaps;
 use lateness::Lateness;
 use repair::{EarlyResponses, Keeping, Repair};
 use rtt::RoundTrip;
@@ -153,7 +155,7 @@ struct Sequence {
     /// of a request that is not taken yet.
     cursor: usize,
     /// READs and atomics that were begun and are not complete.
-    unanswered: u32,
+    unanswered: u16,
     /// Packets since the last that asked for an acknowledgement.
     since_ack_req: u32,
     /// A timeout came since all was acknowledged: the peer may lack all that was sent before it.
@@ -174,10 +176,11 @@ struct Sequence {
     /// The PSN up to which all was sent again.
     asked_again_to: Psn,
     /// The time of the last acknowledgement.
-    moved_at: Instant,
+    moved_at: Micros,
     /// A part of a READ was asked for again, so a response may end in the middle of one.
     has_asked_for_parts: bool,
     lateness: Lateness,
+    gaps: Gaps,
     round_trip: RoundTrip,
     pace: Controller,
     retries_left: u8,
@@ -230,9 +233,10 @@ impl Sequence {
             lacks_rest: false,
             drops_responses: 0,
             asked_again_to: config.sq_psn,
-            moved_at: Instant::from_ns(0),
+            moved_at: Micros::START,
             has_asked_for_parts: false,
             lateness: Lateness::NEW,
+            gaps: Gaps::new(config.sq_psn),
             round_trip: RoundTrip::NEW,
             pace: Controller::new(config.law, config.sq_psn),
             retries_left: config.retry_cnt.get(),

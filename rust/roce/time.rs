@@ -35,6 +35,30 @@ impl Instant {
     }
 }
 
+/// Microseconds of a clock that wraps around: enough to compare times that are near.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Micros(u32);
+
+impl Micros {
+    pub(crate) const START: Self = Self(0);
+    /// Half a circle before the start.
+    pub(crate) const LONG_AGO: Self = Self(1 << 31);
+
+    pub(crate) fn of(now: Instant) -> Self {
+        // CAST: It wraps around.
+        Self((now.0 / 1000) as u32)
+    }
+
+    /// Returns how many there are from `earlier` to this.
+    pub(crate) fn since(self, earlier: Self) -> u32 {
+        self.0.wrapping_sub(earlier.0)
+    }
+
+    pub(crate) fn after(self, micros: u32) -> Self {
+        Self(self.0.wrapping_add(micros))
+    }
+}
+
 /// Returns the earlier of two optional instants.
 #[inline]
 pub fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {

@@ -8,8 +8,9 @@
 //!
 //! The rate is kept by a window, rate times round trip: a timer for each packet costs more than it gives.
 
-use super::{Control, Loss, Micros, Path};
+use super::{Control, Loss, Path};
 use crate::limits;
+use crate::time::Micros;
 
 /// The state of the law. Rates are in kbit/s.
 #[derive(Clone, Copy, Debug)]

@@ -2,9 +2,8 @@
 
 //! Telling a peer that its packets meet congestion.
 
-use super::Micros;
 use crate::limits::CNP_INTERVAL_US;
-use crate::time::Instant;
+use crate::time::{Instant, Micros};
 
 /// Decides which marked packets are answered by a CNP: of a queue pair at most one in 50 µs.
 #[derive(Clone, Copy, Debug)]

@@ -2,9 +2,10 @@
 
 //! A window that follows the share of congested round trips.
 
-use super::{Before, Control, Loss, Micros, Path};
+use super::{Before, Control, Loss, Path};
 use crate::limits;
 use crate::num::Psn;
+use crate::time::Micros;
 
 /// The window.
 ///
@@ -185,7 +186,10 @@ impl Control for Window {
                 let count = u16::try_from(count).unwrap_or(u16::MAX);
                 let left = self.psns.saturating_sub(count).min(Self::KEPT);
                 self.psns = left.max(Self::MIN).min(self.psns);
-                self.threshold = self.psns;
+                // A long path takes too long to fill by steps.
+                if count > 1 || path.is_queueing() || !path.is_long() {
+                    self.threshold = self.psns;
+                }
             }
             Loss::Rest | Loss::NotReady => self.halve(),
             Loss::Silence => {

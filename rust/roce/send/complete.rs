@@ -11,7 +11,7 @@ use crate::congestion::{Control, Path};
 use crate::event::Event;
 use crate::host::{Fault, Handled, SendHost, Span};
 use crate::num::Psn;
-use crate::time::Instant;
+use crate::time::{Instant, Micros};
 use crate::wire::{Aeth, AtomicAckEth, Body, NakCode, Packet, Response, Syndrome};
 use crate::wr::SendOp;
 
@@ -412,8 +412,13 @@ impl Sequence {
         };
         self.pace
             .acknowledged(psn.distance_from(self.unacked), &path);
-        self.moved_at = now;
+        self.moved_at = Micros::of(now);
         self.unacked = psn;
+        // Or after half of all PSNs it would seem to be ahead.
+        if self.asked_again_to.is_before(psn) {
+            self.asked_again_to = psn;
+        }
+        self.gaps.passed(psn);
         self.learn(now);
         self.recovering = false;
         // Rules: RTY-10

@@ -16,6 +16,9 @@
 //! packets. If that goes on, it may drop them after all, sooner if there is no proof. If the peer is known to
 //! drop packets, the requester goes back n at once, and tries a repair again after some losses.
 //!
+//! On a long path with many losses one NAK after the other would take long. Then all that may be missing is sent
+//! again at once: see the module `gaps`.
+//!
 //! What is missing may only be late: then it is waited for first, see the module `lateness`.
 //!
 //! Of responses the requester is the receiver. The host keeps those that come before their turn, and the
@@ -34,7 +37,7 @@ use crate::limits::{
     MAX_REPAIR_PACKETS, RETRY_KEEPING,
 };
 use crate::num::Psn;
-use crate::time::Instant;
+use crate::time::{Instant, Micros};
 
 /// Whether the peer keeps early packets, as far as known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,6 +79,8 @@ impl Keeping {
 enum Missing {
     /// So many packets, which the peer lacks.
     Requests(u16),
+    /// One packet, which the peer lacks, and some of those behind it.
+    Scattered,
     /// Maybe so many packets, or the acknowledgement of them.
     Unknown(u16),
     /// Responses that we lack.
@@ -106,6 +111,8 @@ enum Cause {
 enum Answer {
     /// Nothing, or nothing more: the packet was sent more than once before, or the answer came.
     Nothing,
+    /// Nothing: the packet was sent again before, with those behind it.
+    OneOfMany,
     /// How long it takes, or that the packet was not lost but late.
     Time,
     /// How long it takes, however short that is.
@@ -161,26 +168,28 @@ impl Repair {
         let is_so = unacked == self.stop && self.stop.is_before(self.end) && !self.was_late();
         match self.missing {
             Missing::Requests(packets) | Missing::Unknown(packets) => is_so.then_some(packets),
-            Missing::Responses | Missing::MaybeResponses(_) => None,
+            Missing::Scattered | Missing::Responses | Missing::MaybeResponses(_) => None,
         }
     }
 
     /// Returns true if the peer has these packets, and not all that was sent before them.
     fn has_arrived(&self, unacked: Psn) -> bool {
         match self.missing {
+            // Others that were sent again before it are on their way.
+            Missing::Requests(_) if self.answer == Answer::OneOfMany => false,
             Missing::Requests(_) => {
                 !unacked.is_before(self.stop) && unacked.is_before(self.end) && !self.was_late()
             }
             // Others may have been on their way.
             Missing::Unknown(_) => self.got_no_further(unacked).is_some(),
-            Missing::Responses | Missing::MaybeResponses(_) => false,
+            Missing::Scattered | Missing::Responses | Missing::MaybeResponses(_) => false,
         }
     }
 
     /// Returns what the peer shows by packets behind this repair that it has: nothing behind it was sent again. A
     /// few may have come late, but not the one that made the peer ask, which was sent before `end`.
     fn shows_keeping(&self, unacked: Psn, known: Keeping) -> Option<Keeping> {
-        let is_of_requests = matches!(self.missing, Missing::Requests(_));
+        let is_of_requests = matches!(self.missing, Missing::Requests(_) | Missing::Scattered);
         if !is_of_requests || !self.stop.is_before(unacked) {
             return None;
         }
@@ -211,7 +220,9 @@ impl Repair {
     /// Returns true if nothing more is to be learnt from it.
     fn is_over(&self, unacked: Psn) -> bool {
         match self.missing {
-            Missing::Requests(_) | Missing::Unknown(_) => !unacked.is_before(self.end),
+            Missing::Requests(_) | Missing::Unknown(_) | Missing::Scattered => {
+                !unacked.is_before(self.end)
+            }
             // One that is under way has yet to end: what is behind it is not to be sent again.
             _ if self.is_under_way || unacked.is_before(self.stop) => false,
             _ => self.lacks_responses(unacked).is_none(),
@@ -226,6 +237,11 @@ impl Repair {
     /// Returns true if it was a question, and nothing was known to be missing.
     fn is_probe(&self) -> bool {
         matches!(self.missing, Missing::Unknown(_))
+    }
+
+    /// Returns true if all packets are sent again of which some are lost.
+    fn is_scattered(&self) -> bool {
+        self.missing == Missing::Scattered
     }
 
     /// Returns true if `psn` is of it.
@@ -279,14 +295,15 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         host: &mut H,
     ) -> Result<(), Failure> {
         let sequence = &mut *self.sequence;
-        // Rules: DUP-18, NAK-15
-        if sequence.recovering || matches!(sequence.timer, Timer::Rnr(_)) || sequence.awaits(now) {
-            return Ok(());
-        }
         let unacked = sequence.unacked;
         let last = sequence
             .repair
             .and_then(|last| last.got_no_further(unacked));
+        sequence.gaps.note(unacked, last.is_some());
+        // Rules: DUP-18, NAK-15
+        if sequence.recovering || matches!(sequence.timer, Timer::Rnr(_)) || sequence.awaits(now) {
+            return Ok(());
+        }
         let was_probe = sequence.repair.is_some_and(|last| last.is_probe());
         let has_filled = sequence.repair.is_some_and(|last| last.filled(unacked));
         if sequence.keeping.may_keep() && has_filled {
@@ -320,7 +337,31 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             return self.recover(now, host);
         }
         let stop = unacked.add(packets.into());
+        if let Some(stop) = self.scattered_to().filter(|to| stop.is_before(*to)) {
+            return self.begin_counted(now, Missing::Scattered, stop, host);
+        }
         self.begin_counted(now, Missing::Requests(packets), stop, host)
+    }
+
+    /// Returns the PSN up to which some packets are likely to be lost, if they are so many that all are to be sent
+    /// again. A READ or atomic among them is not, nor is what is behind it: its answer would come again.
+    // Rules: RTY-23
+    fn scattered_to(&self) -> Option<Psn> {
+        let sequence = &*self.sequence;
+        // Few of those that were sent again are lost again.
+        if sequence.keeping != Keeping::Keeps || sequence.was_sent_again(sequence.unacked) {
+            return None;
+        }
+        let answered = (0..self.window.len())
+            .filter_map(|index| self.window.good(index))
+            .find(|entry| entry.is_answered());
+        let stop = match answered {
+            Some(entry) if entry.first.is_before(sequence.end) => entry.first,
+            _ => sequence.end,
+        };
+        let packets = stop.distance_from(sequence.unacked);
+        let is_ahead = sequence.unacked.is_before(stop);
+        (is_ahead && sequence.gaps.are_many(packets, &sequence.round_trip)).then_some(stop)
     }
 
     /// Begins a repair that counts as a retry.
@@ -331,7 +372,10 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         stop: Psn,
         host: &mut H,
     ) -> Result<(), Failure> {
-        let count = stop.distance_from(self.sequence.unacked);
+        let count = match missing {
+            Missing::Scattered => 1,
+            _ => stop.distance_from(self.sequence.unacked),
+        };
         self.sequence.recovering = true;
         let before = self.sequence.pace.before();
         self.sequence
@@ -380,20 +424,19 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         if self.window.good(0).is_none_or(Outstanding::is_answered) {
             return;
         }
-        let was_due = sequence
-            .moved_at
-            .after_ns(sequence.round_trip.patience_ns());
-        let (missing, stop) = match sequence.repair {
-            Some(repair) if repair.has(unacked) => (repair.missing, repair.stop),
+        let moved_us = Micros::of(now).since(sequence.moved_at);
+        let was_due = u64::from(moved_us).saturating_mul(1000) >= sequence.round_trip.patience_ns();
+        let one = (Missing::Requests(1), unacked.next());
+        let (missing, stop) = match sequence.repair.filter(|repair| repair.has(unacked)) {
+            Some(repair) if repair.is_scattered() => one,
+            Some(repair) => (repair.missing, repair.stop),
             // An acknowledgement that comes soon after another one may be for a duplicate.
-            _ if sequence.keeping.may_keep() && was_due <= now => {
-                (Missing::Requests(1), unacked.next())
-            }
-            _ => return,
+            None if sequence.keeping.may_keep() && was_due => one,
+            None => return,
         };
         let cause = match missing {
             Missing::Unknown(_) | Missing::MaybeResponses(_) => Cause::Silence,
-            Missing::Requests(_) | Missing::Responses => Cause::Gap,
+            Missing::Requests(_) | Missing::Scattered | Missing::Responses => Cause::Gap,
         };
         sequence.ask_unheard(now, |sequence| {
             sequence.begin_repair(now, missing, stop, cause);
@@ -665,12 +708,13 @@ impl Sequence {
                 let late_ns = took_ns.saturating_add(self.lateness.wait_ns());
                 self.lateness.suspect(late_ns, &self.round_trip);
                 self.pace.forgive(repair.before);
+                self.gaps.forgive();
             }
             Answer::Time | Answer::TimeOnly => {
                 repair.answer = Answer::Nothing;
                 self.round_trip.measured(took_ns);
             }
-            Answer::Nothing | Answer::Late => {}
+            Answer::Nothing | Answer::OneOfMany | Answer::Late => {}
         }
     }
 
@@ -711,7 +755,7 @@ impl Sequence {
 
     /// Returns true if `psn` was sent again, alone or with all behind it.
     fn was_sent_again(&self, psn: Psn) -> bool {
-        psn.is_before(self.asked_again_to) || self.repairs(psn)
+        psn.is_before(self.asked_again_to) || self.repairs(psn) || self.gaps.has_guessed(psn)
     }
 
     /// Returns true if packets that were sent are to be sent again now.
@@ -726,7 +770,11 @@ impl Sequence {
             return false;
         };
         let due = repair.at.after_ns(self.round_trip.patience_ns());
-        repair.has(self.unacked) && now < due
+        match repair.is_scattered() && self.unacked != repair.start {
+            // One more of them costs little, and the one on its way may be lost again.
+            true => !self.unacked.is_before(self.next),
+            false => repair.has(self.unacked) && now < due,
+        }
     }
 
     /// Has packets sent again as `again` says, though nothing new was heard. So the timeout is not put off: the
@@ -760,17 +808,22 @@ impl Sequence {
         let (asked_again_to, round_trip) = (self.asked_again_to, self.round_trip);
         // Of several that were sent nobody knows which is acknowledged.
         let was_sent_again = self.was_sent_again(start);
+        let was_guessed = self.gaps.has_guessed(start);
         let was_waited_for = self.lateness.held() == Held::Given;
         let answer = match cause {
             // The answer may be one to what was sent before. So its time says nothing.
             Cause::Silence | Cause::Timeout => Answer::Nothing,
-            Cause::Gap if was_sent_again => Answer::Nothing,
+            Cause::Gap if was_guessed => Answer::OneOfMany,
+            Cause::Gap if was_sent_again || missing == Missing::Scattered => Answer::Nothing,
             Cause::Gap if was_waited_for => Answer::TimeOnly,
             Cause::Gap => Answer::Time,
         };
         let before = self.pace.before();
         self.go_back();
         self.asked_again_to = asked_again_to;
+        if missing == Missing::Scattered {
+            self.gaps.guessed(stop);
+        }
         if cause != Cause::Gap {
             // The path may only be slow. Then nothing is ever measured if this begins anew each time.
             self.round_trip = round_trip;

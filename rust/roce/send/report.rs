@@ -65,7 +65,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
             round_trip_ns: sequence.round_trip.average_ns(),
             least_round_trip_ns: sequence.round_trip.least_ns(),
             requests: u32::try_from(self.window.len()).unwrap_or(u32::MAX),
-            unanswered: sequence.unanswered,
+            unanswered: sequence.unanswered.into(),
             retries_left: sequence.retries_left,
             rnr_retries_left: sequence.rnr_retries_left,
             timeouts: sequence.timeouts.into(),

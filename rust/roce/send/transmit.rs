@@ -370,7 +370,7 @@ impl Sequence {
         if !entry.is_answered() {
             return None;
         }
-        let depth = u32::from(self.config.max_rd_atomic);
+        let depth = u16::from(self.config.max_rd_atomic);
         // Rules: RDA-6
         if depth == 0 {
             return Some(Gate::Refused(Status::LocalQpOperation));

@@ -2,6 +2,8 @@
 
 //! Lost packets are sent again, with as few others as possible.
 
+use std::collections::HashMap;
+
 use roce::congestion::Law;
 use roce::event::Event;
 use roce::num::Mtu;
@@ -471,4 +473,86 @@ fn a_timeout_is_no_part_of_the_round_trip() {
             );
         }
     }
+}
+
+/// Loses packets to B of these PSNs: the first copy, or the first two.
+fn lose_psns(net: &mut Net, copies: u32, lost: impl Fn(u32) -> bool + 'static) {
+    let mut seen = HashMap::new();
+    net.filter = Box::new(move |to, packet| {
+        if to == A {
+            return true;
+        }
+        let count = seen.entry(packet.bth.psn).or_insert(0);
+        *count += 1;
+        *count > copies || !lost(packet.bth.psn.get() & 0xffff)
+    });
+}
+
+/// A WRITE of so many packets over a path of 10 ms. The path is known, and the peer is known to keep packets.
+fn long_stream(packets: u32) -> Net {
+    let mut net = way(5_000_000, 16, 18);
+    for id in 0..4 {
+        net.post(A, id, write(0), 0, 256);
+        net.run();
+    }
+    net.post(A, 4, write(0), 0, 256 * packets);
+    net
+}
+
+// Rules: RTY-23
+#[test]
+fn scattered_losses_of_a_long_path_cost_few_round_trips() {
+    const PACKETS: u32 = 4000;
+    for copies in [1, 2] {
+        let mut net = long_stream(PACKETS);
+        lose_psns(&mut net, copies, |psn| psn % 40 == 20);
+        let begin = net.now;
+        net.run();
+        let (a, b) = (&net.ends[A].world, &net.ends[B].world);
+        all_succeeded(&a.sent_statuses(), 0..5);
+        let len = 256 * PACKETS as usize;
+        assert!(b.bytes(0, len) == a.bytes(0, len));
+        assert_eq!(a.count(Event::AckTimeout), 0);
+        // One after the other, 100 gaps take 101 round trips, and 448 if each packet is lost twice.
+        let trips = net.now.since(begin) / 10_000_000;
+        let most = if copies == 1 { 35 } else { 448 };
+        assert!(trips <= most, "{trips} round trips, {copies} copies lost");
+        // No packet is sent three times for losses of others.
+        let sent = net.ends[A].transmitted.len() as u32;
+        assert!(sent < 5 * PACKETS / 2, "{sent} packets");
+        net.assert_quiet();
+    }
+}
+
+// Rules: RTY-23
+#[test]
+fn a_read_is_not_sent_again_for_losses_of_others() {
+    let mut net = long_stream(1000);
+    net.post(A, 5, read(0), 0x30_0000, 256 * 100);
+    net.post(A, 6, fetch_add(0x3f_0000, 1), 0x38_0000, 8);
+    net.post(A, 7, write(0), 0, 256 * 1000);
+    let count = |net: &Net, operation| {
+        let sent = net.ends[A].transmitted.iter();
+        sent.filter(|sent| **sent == operation).count()
+    };
+    lose_psns(&mut net, 1, |psn| psn % 40 == 20);
+    net.run();
+    let (a, b) = (&net.ends[A].world, &net.ends[B].world);
+    all_succeeded(&a.sent_statuses(), 0..8);
+    assert!(b.bytes(0, 256_000) == a.bytes(0, 256_000));
+    assert_eq!(a.count(Event::AckTimeout), 0);
+    assert!(count(&net, Operation::ReadRequest) <= 2);
+    assert!(count(&net, Operation::FetchAdd) <= 2);
+}
+
+// Rules: RTY-23
+#[test]
+fn rare_losses_of_a_long_path_are_sent_again_alone() {
+    const PACKETS: u32 = 8000;
+    let mut net = long_stream(PACKETS);
+    lose_psns(&mut net, 1, |psn| psn % 2000 == 20);
+    net.run();
+    all_succeeded(&net.ends[A].world.sent_statuses(), 0..5);
+    let again = net.ends[A].transmitted.len() as u32 - PACKETS - 4;
+    assert!(again <= 8, "{again} packets again");
 }

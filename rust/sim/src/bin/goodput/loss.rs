@@ -67,9 +67,9 @@ ACK timeout      67 ms (code 14)
 ===============  ================================
 
 A NAK names one missing packet, and the next one is known when that has arrived. So each gap costs a
-round trip, and the goodput is at most the path MTU divided by the rate of loss and the round trip: 819
-Mbit/s for 1% at 1 ms. The wire format of RoCEv2 has no place to name more gaps. A larger MTU, or several
-connections, raise the limit.
+round trip. The wire format of RoCEv2 has no place to name more gaps. If a path is long and losses are near to
+each other, the requester therefore sends all outstanding packets again at once. The receiver keeps 1024
+packets behind a gap: more are lost. A larger MTU, or several connections, raise the goodput.
 
 .. image:: goodput.svg
 

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How far losses are from each other.
+//!
+//! A NAK names one gap only, so each gap costs a round trip. If many packets are outstanding and losses are near
+//! to each other, other gaps are to be expected behind the first. The requester then sends all of these packets
+//! again at once. That takes no more time than to send them took, which is one round trip at most.
+//!
+//! ```text
+//!   gaps expected = packets outstanding / distance
+//!   time to gain  = gaps expected x round trip of an empty path
+//!   time to spend = round trip with all these packets on the path
+//! ```
+//!
+//! Packets that were late and not lost do not count.
+
+use super::rtt::RoundTrip;
+use crate::limits::{LONG_DISTANCE_PSNS, MIN_GUESS_ROUND_TRIP_NS};
+use crate::num::Psn;
+
+/// The distance of losses from each other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gaps {
+    /// The last packet that was lost, or the last of packets that were all sent again.
+    last: Psn,
+    /// It is the latter.
+    is_of_guess: bool,
+    /// The average distance in PSNs, at most [`LONG_DISTANCE_PSNS`].
+    distance: u16,
+}
+
+impl Gaps {
+    /// Returns that of a requester whose first packet is `first`. Nothing was lost.
+    pub(super) const fn new(first: Psn) -> Self {
+        Self {
+            last: first,
+            is_of_guess: false,
+            distance: LONG_DISTANCE_PSNS,
+        }
+    }
+
+    /// Notes that the packet `psn` was lost. `is_next` says whether the ones before it were, too, so that this is
+    /// the same gap.
+    pub(super) fn note(&mut self, psn: Psn, is_next: bool) {
+        if !self.last.is_before(psn) {
+            return;
+        }
+        let distance = psn.distance_from(self.last);
+        self.last = psn;
+        self.is_of_guess = false;
+        if !is_next {
+            let distance = u16::try_from(distance).unwrap_or(u16::MAX);
+            self.distance =
+                (self.distance / 2).saturating_add(distance.min(LONG_DISTANCE_PSNS) / 2);
+        }
+    }
+
+    /// Notes that all packets before `stop` are sent again. Nobody tells which of them were lost.
+    pub(super) fn guessed(&mut self, stop: Psn) {
+        self.last = stop.prev();
+        self.is_of_guess = true;
+    }
+
+    /// Notes that all before `psn` is acknowledged.
+    #[inline]
+    pub(super) fn passed(&mut self, psn: Psn) {
+        if self.is_of_guess {
+            self.is_of_guess = !self.last.is_before(psn);
+        }
+    }
+
+    /// Returns true if `psn` is outstanding and was sent again so.
+    pub(super) fn has_guessed(&self, psn: Psn) -> bool {
+        self.is_of_guess && !self.last.is_before(psn)
+    }
+
+    /// Notes that what was taken for lost was only late.
+    pub(super) fn forgive(&mut self) {
+        self.distance = LONG_DISTANCE_PSNS;
+    }
+
+    /// Returns true if it takes less time to send so many packets again than to wait for the gaps among them, one
+    /// after the other.
+    pub(super) fn are_many(&self, packets: u32, trip: &RoundTrip) -> bool {
+        let (least, average) = (u64::from(trip.least_ns()), u64::from(trip.average_ns()));
+        let gain = least.saturating_mul(packets.into());
+        least >= MIN_GUESS_ROUND_TRIP_NS && gain > average.saturating_mul(self.distance.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG_NS: u64 = 1_000_000;
+
+    fn trip(ns: u64) -> RoundTrip {
+        let mut trip = RoundTrip::NEW;
+        trip.measured(ns);
+        trip
+    }
+
+    /// Returns the state after gaps at such a distance.
+    fn after(distance: usize, count: usize) -> Gaps {
+        let mut gaps = Gaps::new(Psn::new(0));
+        for psn in (1..=count).map(|gap| gap * distance) {
+            gaps.note(Psn::new(psn as u32), false);
+        }
+        gaps
+    }
+
+    #[test]
+    fn learns_the_distance_from_few_gaps() {
+        assert!(!after(100, 1).are_many(1024, &trip(LONG_NS)));
+        let gaps = after(100, 8);
+        assert!(gaps.are_many(200, &trip(LONG_NS)));
+        assert!(!gaps.are_many(50, &trip(LONG_NS)));
+        assert!(!after(2000, 100).are_many(1024, &trip(LONG_NS)));
+    }
+
+    #[test]
+    fn a_short_path_or_a_full_one_gets_no_guess() {
+        let gaps = after(100, 8);
+        assert!(!gaps.are_many(1024, &trip(MIN_GUESS_ROUND_TRIP_NS - 1)));
+        let mut full = trip(LONG_NS);
+        for _ in 0..100 {
+            full.measured(LONG_NS * 20);
+        }
+        assert!(!gaps.are_many(1024, &full));
+    }
+
+    #[test]
+    fn a_run_of_losses_is_one_gap() {
+        let mut gaps = after(1000, 8);
+        for psn in 8001..8100 {
+            gaps.note(Psn::new(psn), true);
+        }
+        assert!(!gaps.are_many(512, &trip(LONG_NS)));
+    }
+
+    #[test]
+    fn losses_among_guessed_packets_do_not_count() {
+        let mut gaps = after(1000, 8);
+        gaps.guessed(Psn::new(9000));
+        for psn in (8010..9000).step_by(10) {
+            assert!(gaps.has_guessed(Psn::new(psn)));
+            gaps.note(Psn::new(psn), false);
+        }
+        assert!(!gaps.has_guessed(Psn::new(9000)));
+        assert!(!gaps.are_many(512, &trip(LONG_NS)));
+        gaps.passed(Psn::new(8999));
+        assert!(gaps.has_guessed(Psn::new(8999)));
+        gaps.passed(Psn::new(9000));
+        assert!(!gaps.has_guessed(Psn::new(8999)));
+    }
+
+    #[test]
+    fn late_packets_are_forgiven() {
+        let mut gaps = after(10, 8);
+        gaps.forgive();
+        assert!(!gaps.are_many(1024, &trip(LONG_NS)));
+    }
+}
