@@ -31,13 +31,21 @@ class Context:
     releases: list[str] = field(default_factory=list)
 
 
+def number_of(environment, name):
+    """Return a variable of the environment that is a number, or an empty text."""
+    value = environment.get(name, "")
+    if value and not value.isdecimal():
+        raise Failed(f"{name}={value} is no number")
+    return value
+
+
 def make_context(environment):
     """Return the context for an environment, which scripts/check completes."""
-    soak = environment.get("SOAK_SECONDS", "")
-    if soak and not soak.isdecimal():
-        raise Failed(f"SOAK_SECONDS={soak} is no number")
-    return Context(Report(pathlib.Path(environment["BUILD"], "check")), pathlib.Path(environment["CACHE"]),
-                   environment.get("DRIVER") or "ferroce", environment.get("FLAVOUR", ""), soak)
+    report = Report(pathlib.Path(environment["BUILD"], "check"))
+    if minutes := number_of(environment, "CHECK_MINUTES"):
+        report.deadline = int(environment["FERROCE_START"]) + 60 * int(minutes)
+    return Context(report, pathlib.Path(environment["CACHE"]), environment.get("DRIVER") or "ferroce",
+                   environment.get("FLAVOUR", ""), number_of(environment, "SOAK_SECONDS"))
 
 
 def debug_programs(names):

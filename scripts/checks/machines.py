@@ -2,7 +2,7 @@
 """Runs suites in virtual machines, several at a time, and counts their tests.
 
 Each suite, or single program of one, has a machine of its own, so it cannot affect others. A failed suite runs again
-after all others, alone, as a busy host may be the cause.
+after all others, alone, as a busy host may be the cause. After the deadline of the report none starts.
 """
 
 import subprocess
@@ -102,6 +102,8 @@ class Machines:
         """Start a suite, once there is room for one more machine."""
         while len(self.running) >= self.most:
             self.collect()
+        if self.report.skip_if_late(suite):
+            return
         step(suite)
         with open_log(self.log(suite)) as log:
             process = start(self.command(suite), log, own_group=True)
@@ -143,6 +145,9 @@ class Machines:
 
     def look_again(self, repeat):
         """Run the failed programs of a suite again. A test that passes now is named at the end."""
+        if self.report.is_late(plan.GRACE_SECONDS):
+            self.add(repeat.suite, repeat.first.counts, repeat.first.failed)
+            return
         suite, path = repeat.suite, self.log(repeat.suite, "-again")
         names = " ".join(repeat.programs)
         step(f"once more: {names} on {suite.release}")

@@ -35,6 +35,9 @@ SUITE_SECONDS = 2400
 PAIR_SECONDS = 1200
 DEBUG_SECONDS = 7200
 
+# The time after the deadline in which failed suites may still run again.
+GRACE_SECONDS = 600
+
 # More failed suites than this are not the fault of a busy host.
 AGAIN_MOST = 3
 

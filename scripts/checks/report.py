@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Counts and shows the results of all checks."""
 
+import math
 import pathlib
 import re
 import time
@@ -67,6 +68,19 @@ class Report:
     unsteady: list[str] = field(default_factory=list)
     # The logs of suites that failed without a failed program.
     cut_short: list[pathlib.Path] = field(default_factory=list)
+    # The time after which nothing is started, in seconds since the epoch.
+    deadline: float = math.inf
+
+    def is_late(self, grace_seconds=0):
+        """Return true if nothing may be started any more, so many seconds after the deadline."""
+        return time.time() > self.deadline + grace_seconds
+
+    def skip_if_late(self, name):
+        """Count a check as skipped if it is too late for it, and return true."""
+        if not self.is_late():
+            return False
+        self.skip(f"{name}: no time is left")
+        return True
 
     def begin(self):
         """Make the directory of the logs. Until there is more to say, the totals are those of a failure."""
@@ -93,6 +107,8 @@ class Report:
         The action is the words of a command, or a function. The function gets the log, and returns true on
         success.
         """
+        if self.skip_if_late(name):
+            return
         begin, path = time.monotonic(), self.logs / log_name(name)
         with open_log(path) as log:
             is_good = succeeds(action, log)
