@@ -490,6 +490,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         }
         let may_be_kept = self.sequence.may_keep(psn, stop);
         self.ask_again(now, host)?;
+        self.sequence.expect_missing(now);
         Ok(match may_be_kept {
             true => Handled::Early,
             false => Handled::Done,
@@ -784,6 +785,18 @@ impl Sequence {
         again(self);
         self.timer = timer;
         self.arm_probe(now);
+    }
+
+    /// Waits for responses that were asked for again: they come right behind those that come before their turn. If
+    /// these end, and nothing follows, they are lost again.
+    // Rules: RTY-20
+    fn expect_missing(&mut self, now: Instant) {
+        let is_asked = self
+            .repair
+            .is_some_and(|repair| repair.missing == Missing::Responses && repair.has(self.unacked));
+        if is_asked && self.lateness.held() == Held::Nothing {
+            self.probe_at = now.after_ns(self.patient(self.round_trip.silence_ns()));
+        }
     }
 
     /// Asks again for at most `count` responses to `entry`, the oldest request, though nothing new was heard.

@@ -204,10 +204,14 @@ impl Sequence {
     /// Waits for some round trips from now on before it asks for an answer once more.
     // Rules: RTY-20
     pub(super) fn arm_probe(&mut self, now: Instant) {
-        let doublings = self.probes.min(limits::MAX_PROBE_DOUBLINGS);
-        let factor = 1u64.wrapping_shl(doublings.into());
         let is_repairing = self.repair.is_some() || self.lateness.wait_ns() > 0;
         let waits_ns = self.round_trip.probe_ns(is_repairing);
-        self.probe_at = now.after_ns(waits_ns.saturating_mul(factor));
+        self.probe_at = now.after_ns(self.patient(waits_ns));
+    }
+
+    /// Returns how long to wait before it asks once more: twice as long each time without progress.
+    pub(super) fn patient(&self, ns: u64) -> u64 {
+        let doublings = self.probes.min(limits::MAX_PROBE_DOUBLINGS);
+        ns.saturating_mul(1u64.wrapping_shl(doublings.into()))
     }
 }

@@ -202,6 +202,13 @@ impl RoundTrip {
         }
     }
 
+    /// After how many nanoseconds without a packet an answer is lost, if packets that were sent before it have
+    /// come. Then it does not wait in a queue behind them.
+    pub(super) fn silence_ns(&self) -> u64 {
+        let usual_ns = u64::from(self.least).saturating_mul(4);
+        usual_ns.max(MIN_REPAIR_PROBE_NS).min(self.patience_ns())
+    }
+
     /// After how many nanoseconds without an answer to ask once more.
     pub(super) fn probe_ns(&self, is_repairing: bool) -> u64 {
         match is_repairing {

@@ -556,3 +556,45 @@ fn rare_losses_of_a_long_path_are_sent_again_alone() {
     let again = net.ends[A].transmitted.len() as u32 - PACKETS - 4;
     assert!(again <= 8, "{again} packets again");
 }
+
+// Rules: RTY-20
+#[test]
+fn missing_responses_that_are_lost_again_need_no_long_wait() {
+    const SLOW_NS: u64 = 2_000_000;
+    // The request for the missing ones is lost, or its answer.
+    for side in [A, B] {
+        let mut net = way(5_000, 4, 18);
+        let mut reads = 0;
+        // On average a READ takes long, as if it waited in a queue.
+        for _ in 0..32 {
+            net.post(A, reads, read(0), 0, 256);
+            net.setup.link.delay_ns = if reads < 16 { 5_000 } else { SLOW_NS };
+            net.run();
+            reads += 1;
+        }
+        net.setup.link.delay_ns = 5_000;
+        for _ in 0..8 {
+            net.post(A, reads, read(0), 0, 256 * 16);
+            reads += 1;
+        }
+        // The first response to come, and then the first that was asked for again.
+        let mut left = [1, 1];
+        net.filter = Box::new(move |to, _| {
+            let is_lost = match (left, to) {
+                ([1, _], A) => true,
+                ([0, 1], to) => to == side,
+                _ => false,
+            };
+            if is_lost {
+                left[1 - left[0]] = 0;
+            }
+            !is_lost
+        });
+        let begin = net.now;
+        net.run();
+        let world = &net.ends[A].world;
+        all_succeeded(&world.sent_statuses(), 0..reads);
+        assert_eq!(world.count(Event::AckTimeout), 0);
+        assert!(net.now.since(begin) < SLOW_NS, "{:?}", net.now.since(begin));
+    }
+}
