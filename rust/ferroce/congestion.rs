@@ -10,7 +10,7 @@
 use kernel::sync::ArcBorrow;
 use rdma::net::Datagram;
 use roce::congestion::Law;
-use roce::wire::{cnp, Packet};
+use roce::wire::Packet;
 
 use crate::device::Device;
 use crate::parse::check_icrc;
@@ -65,7 +65,7 @@ pub(crate) fn handle_mark(qp: ArcBorrow<'_, Qp>, ends: Ends, packet: &Packet) {
     if route.path.keeps_own() {
         return;
     }
-    let class = cnp::DSCP << 2;
+    let class = qp.shared().cnp_dscp() << 2;
     match route
         .path
         .send_alone(&qp.fixed.credit, cnp.as_bytes(), class)

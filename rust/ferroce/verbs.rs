@@ -113,6 +113,14 @@ impl Operations for Verbs {
         }
     }
 
+    fn cnp_dscp(device: &IbDevice<Self>) -> u8 {
+        device.shared.cnp_dscp()
+    }
+
+    fn set_cnp_dscp(device: &IbDevice<Self>, dscp: u8) {
+        device.shared.set_cnp_dscp(dscp);
+    }
+
     fn process_mad(
         device: &IbDevice<Self>,
         _port: u32,

@@ -266,6 +266,9 @@ pub enum Notify {
     Next,
 }
 
+/// The largest differentiated services code point.
+pub const MAX_DSCP: u8 = 63;
+
 /// The verbs of a driver.
 #[vtable]
 pub trait Operations: Driver {
@@ -320,6 +323,17 @@ pub trait Operations: Driver {
     /// Sets that law.
     fn set_congestion_control(device: &Device<Self>, index: usize) {
         let _ = (device, index);
+    }
+
+    /// Returns the differentiated services code point of congestion notification packets.
+    fn cnp_dscp(device: &Device<Self>) -> u8 {
+        let _ = device;
+        0
+    }
+
+    /// Sets it, to at most [`MAX_DSCP`].
+    fn set_cnp_dscp(device: &Device<Self>, dscp: u8) {
+        let _ = (device, dscp);
     }
 
     /// Returns the answer to a management datagram of a peer or of the kernel; none leaves it to others.

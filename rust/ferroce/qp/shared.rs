@@ -11,6 +11,7 @@ use rdma::sync::Marked;
 use rdma::table::IdTable;
 use rdma::timer::{impl_has_timer, Timer};
 use roce::congestion::Law;
+use roce::wire::cnp;
 
 use crate::objects::Objects;
 use crate::port::Port;
@@ -27,6 +28,8 @@ pub(crate) struct Shared {
     pub(crate) is_local: bool,
     /// The law of congestion control of connections to come, by its place in [`Law::ALL`].
     law: Atomic<usize>,
+    /// The differentiated services code point of CNPs.
+    cnp_dscp: Atomic<u32>,
     pub(crate) queues: Arc<Queues>,
     /// Which CPUs send much, of all devices.
     pub(crate) senders: Arc<Senders>,
@@ -69,6 +72,7 @@ impl Shared {
             port,
             is_local,
             law: Atomic::new(Law::default().index()),
+            cnp_dscp: Atomic::new(cnp::DSCP.into()),
             queues,
             senders,
             stats,
@@ -90,5 +94,16 @@ impl Shared {
     /// Sets it.
     pub(crate) fn set_law(&self, law: Law) {
         self.law.write_once(law.index());
+    }
+
+    /// Returns the differentiated services code point of CNPs.
+    pub(crate) fn cnp_dscp(&self) -> u8 {
+        // CAST: It was stored as one.
+        self.cnp_dscp.read_once() as u8
+    }
+
+    /// Sets it, for all connections.
+    pub(crate) fn set_cnp_dscp(&self, dscp: u8) {
+        self.cnp_dscp.write_once(dscp.into());
     }
 }

@@ -5,7 +5,10 @@
 //! The core prefers netlink for new attributes, but the current `rdma` tool does not know these.
 //! Programs look for `parent` here.
 
-use super::Operations;
+use super::{
+    Operations,
+    MAX_DSCP, //
+};
 use crate::device::Device;
 use core::ptr;
 use kernel::{
@@ -27,7 +30,7 @@ const TEXT_BYTES: usize = kernel::page::PAGE_SIZE;
 pub(super) struct Attributes<T>(core::marker::PhantomData<T>);
 
 /// Pointers to constant data.
-struct List([*const attribute; 3]);
+struct List([*const attribute; 4]);
 
 // SAFETY: Nothing is written through the pointers.
 unsafe impl Sync for List {}
@@ -52,9 +55,20 @@ impl<T: Operations> Attributes<T> {
         control
     };
 
+    const CNP_DSCP: &'static device_attribute = &{
+        // SAFETY: A zeroed attribute is one without functions.
+        let mut dscp: device_attribute = unsafe { core::mem::zeroed() };
+        dscp.attr.name = c"cnp_dscp".to_bytes_with_nul().as_ptr();
+        dscp.attr.mode = 0o644;
+        dscp.__bindgen_anon_1.show = Some(show_dscp::<T>);
+        dscp.__bindgen_anon_2.store = Some(store_dscp::<T>);
+        dscp
+    };
+
     const LIST: &'static List = &List([
         &Self::PARENT.attr,
         &Self::CONGESTION_CONTROL.attr,
+        &Self::CNP_DSCP.attr,
         ptr::null(),
     ]);
 
@@ -145,6 +159,44 @@ unsafe extern "C" fn show_control<T: Operations>(
 
 /// # Safety
 ///
+/// Only sysfs may call it, as the `show` of an attribute of a device of `T`: `device` stays
+/// registered meanwhile, and `to` is a cleared page.
+unsafe extern "C" fn show_dscp<T: Operations>(
+    device: *mut device,
+    _attribute: *mut device_attribute,
+    to: *mut c_char,
+) -> isize {
+    let write = |device: &Device<T>, text: &mut Text<'_>| {
+        let dscp = T::cnp_dscp(device).min(MAX_DSCP);
+        text.push(&[b'0'.wrapping_add(dscp / 10), b'0'.wrapping_add(dscp % 10)])
+    };
+    // SAFETY: sysfs calls for a device that stays registered meanwhile, with a page for the text.
+    unsafe { show(device, to, write) }
+}
+
+/// Takes the text that was written to an attribute, without the end of its line.
+///
+/// # Safety
+///
+/// `device` must be as for [`device_of`] until this returns, and `len` bytes may be read at `from`.
+unsafe fn store<T: Operations>(
+    device: *mut device,
+    from: *const c_char,
+    len: usize,
+    take: impl FnOnce(&Device<T>, &[u8]) -> Result,
+) -> isize {
+    from_result(|| {
+        // SAFETY: By the safety requirements the device stays registered.
+        let device = unsafe { device_of::<T>(device) };
+        // SAFETY: By the safety requirements there are `len` bytes.
+        let text = unsafe { core::slice::from_raw_parts(from.cast::<u8>(), len) };
+        take(device, text.strip_suffix(b"\n").unwrap_or(text))?;
+        isize::try_from(len).map_err(|_| EINVAL)
+    })
+}
+
+/// # Safety
+///
 /// Only sysfs may call it, as the `store` of an attribute of a device of `T`: `device` stays
 /// registered meanwhile, and `len` bytes may be read at `from`.
 unsafe extern "C" fn store_control<T: Operations>(
@@ -153,17 +205,53 @@ unsafe extern "C" fn store_control<T: Operations>(
     from: *const c_char,
     len: usize,
 ) -> isize {
-    from_result(|| {
-        // SAFETY: sysfs calls for a device that stays registered meanwhile.
-        let device = unsafe { device_of::<T>(device) };
-        // SAFETY: sysfs passes `len` bytes at `from`.
-        let text = unsafe { core::slice::from_raw_parts(from.cast::<u8>(), len) };
-        let name = text.strip_suffix(b"\n").unwrap_or(text);
+    let take = |device: &Device<T>, name: &[u8]| {
         let mut names = T::CONGESTION_CONTROLS.iter();
         let index = names.position(|known| known.as_bytes() == name);
         T::set_congestion_control(device, index.ok_or(EINVAL)?);
-        isize::try_from(len).map_err(|_| EINVAL)
-    })
+        Ok(())
+    };
+    // SAFETY: sysfs calls for a device that stays registered meanwhile, with `len` bytes.
+    unsafe { store(device, from, len, take) }
+}
+
+/// # Safety
+///
+/// Only sysfs may call it, as the `store` of an attribute of a device of `T`: `device` stays
+/// registered meanwhile, and `len` bytes may be read at `from`.
+unsafe extern "C" fn store_dscp<T: Operations>(
+    device: *mut device,
+    _attribute: *mut device_attribute,
+    from: *const c_char,
+    len: usize,
+) -> isize {
+    let take = |device: &Device<T>, text: &[u8]| {
+        T::set_cnp_dscp(device, parse_dscp(text)?);
+        Ok(())
+    };
+    // SAFETY: sysfs calls for a device that stays registered meanwhile, with `len` bytes.
+    unsafe { store(device, from, len, take) }
+}
+
+/// Returns the code point that `text` names by one or two digits.
+///
+/// # Errors
+///
+/// `EINVAL`.
+fn parse_dscp(text: &[u8]) -> Result<u8> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Ok(byte.wrapping_sub(b'0')),
+        _ => Err(EINVAL),
+    };
+    let dscp = match text {
+        [ones] => digit(*ones)?,
+        [tens, ones] => digit(*tens)?.wrapping_mul(10).wrapping_add(digit(*ones)?),
+        _ => return Err(EINVAL),
+    };
+    match dscp {
+        0..=MAX_DSCP => Ok(dscp),
+        _ => Err(EINVAL),
+    }
 }
 
 /// The text of an attribute.
