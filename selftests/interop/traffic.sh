@@ -91,8 +91,8 @@ congested()
 	[ "$sender" != rxe ] || fate=early
 	"$KTAP_BIN/traffic/integrity" -D a --no-fences --no-empty -T 18 -k "$verb" -q 2 -s 65536 \
 		-B 8000000 -n 2
-	show_red
-	[ "$(red "$fate")" -gt 0 ] || ktap_fail "there was no congestion"
+	show_queue
+	[ "$(queue_count "$fate")" -gt 0 ] || ktap_fail "there was no congestion"
 }
 
 # operations WHAT NAME: runs one of the tests of atomics.c over this wire.  FLUSH is left out:
