@@ -139,6 +139,8 @@ impl Path {
 /// The extent of a loss.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Loss {
+    /// One packet, or some that are far from each other. The peer has kept those behind it.
+    One,
     /// So many PSNs, by information of the peer. Packets behind them arrived.
     Some(u32),
     /// All PSNs behind one, as the peer drops them.
@@ -170,6 +172,9 @@ pub(crate) trait Control {
 
     /// Notes that the path is congested.
     fn congested(&mut self, path: &Path);
+
+    /// Returns true if the path was congested not long ago.
+    fn was_congested(&self) -> bool;
 }
 
 /// The law of a requester, with its state.
@@ -238,6 +243,14 @@ impl Control for Controller {
             Self::Window(window) => window.congested(path),
             Self::Dcqcn(dcqcn) => dcqcn.congested(path),
             Self::Fixed => {}
+        }
+    }
+
+    fn was_congested(&self) -> bool {
+        match self {
+            Self::Window(window) => window.was_congested(),
+            Self::Dcqcn(dcqcn) => dcqcn.was_congested(),
+            Self::Fixed => false,
         }
     }
 }

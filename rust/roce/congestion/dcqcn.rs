@@ -152,9 +152,9 @@ impl Control for Dcqcn {
     fn lost(&mut self, loss: Loss, path: &Path) {
         match loss {
             // DCQCN leaves losses to the network, which is to have none. It says nothing of those at random.
-            Loss::Some(_) if !path.is_queueing() => {}
+            Loss::One | Loss::Some(_) if !path.is_queueing() => {}
             Loss::NotReady => {}
-            Loss::Some(_) | Loss::Rest => self.congested(path),
+            Loss::One | Loss::Some(_) | Loss::Rest => self.congested(path),
             Loss::Silence => {
                 self.congested(path);
                 self.psns = self.psns.min(limits::MIN_OUTSTANDING_PSNS);
@@ -180,6 +180,10 @@ impl Control for Dcqcn {
         (self.time_stages, self.byte_stages, self.bytes) = (0, 0, 0);
         self.stage_at = now;
         self.fit(path);
+    }
+
+    fn was_congested(&self) -> bool {
+        self.current < Self::MAX_RATE
     }
 }
 

@@ -93,6 +93,14 @@ impl Window {
         self.acknowledged = 0;
     }
 
+    /// Shrinks by what was lost. Of random losses it stays large, but no larger than what the peer has room to
+    /// keep.
+    fn shrink_by(&mut self, count: u32) {
+        let count = u16::try_from(count).unwrap_or(u16::MAX);
+        let left = self.psns.saturating_sub(count).min(Self::KEPT);
+        self.psns = left.max(Self::MIN).min(self.psns);
+    }
+
     fn halve(&mut self) {
         let half = (self.psns / 2).min(Self::KEPT);
         self.shrink_to(half.max(Self::MIN).min(self.psns));
@@ -173,7 +181,7 @@ impl Control for Window {
     fn lost(&mut self, loss: Loss, path: &Path) {
         let is_near = self.note_loss();
         match loss {
-            Loss::Some(_) if is_near && path.is_queueing() => {
+            Loss::One | Loss::Some(_) if is_near && path.is_queueing() => {
                 // What was sent before the window shrank says nothing of the window as it is now.
                 if path.is_outstanding(self.cut_up_to) {
                     return;
@@ -181,15 +189,16 @@ impl Control for Window {
                 self.cut_up_to = path.end;
                 self.halve();
             }
-            // Of random losses it stays large, but no larger than what the peer has room to keep.
-            Loss::Some(count) => {
-                let count = u16::try_from(count).unwrap_or(u16::MAX);
-                let left = self.psns.saturating_sub(count).min(Self::KEPT);
-                self.psns = left.max(Self::MIN).min(self.psns);
-                // A long path takes too long to fill by steps.
-                if count > 1 || path.is_queueing() || !path.is_long() {
+            Loss::One => {
+                self.shrink_by(1);
+                // A long path takes too long to fill by steps. Many losses may be those of a short queue.
+                if is_near || path.is_queueing() || !path.is_long() {
                     self.threshold = self.psns;
                 }
+            }
+            Loss::Some(count) => {
+                self.shrink_by(count);
+                self.threshold = self.psns;
             }
             Loss::Rest | Loss::NotReady => self.halve(),
             Loss::Silence => {
@@ -214,6 +223,10 @@ impl Control for Window {
         // CAST: It is no more than half of the window.
         let left = self.psns.saturating_sub((cut as u16).max(1));
         self.shrink_to(left.max(Self::MIN_CONGESTED));
+    }
+
+    fn was_congested(&self) -> bool {
+        self.share > 0
     }
 }
 
@@ -346,6 +359,22 @@ mod tests {
         window.psns = 600;
         window.acknowledged(10_000, &path(1600, 1000, 0));
         assert_eq!(window.psns(), 600, "what it has it keeps");
+    }
+
+    #[test]
+    fn near_losses_end_the_fast_growth_on_a_long_way() {
+        for (apart, is_fast) in [(2, false), (100, true)] {
+            let mut window = at_most();
+            window.psns = 64;
+            let long = path(1000, 1000, 0);
+            for _ in 0..8 {
+                window.lost(Loss::One, &long);
+                window.acknowledged(apart, &long);
+            }
+            let before = window.psns();
+            window.acknowledged(100, &long);
+            assert_eq!(window.psns() - before == 100, is_fast, "{window:?}");
+        }
     }
 
     #[test]

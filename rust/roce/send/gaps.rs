@@ -9,8 +9,10 @@
 //! ```text
 //!   gaps expected = packets outstanding / distance
 //!   time to gain  = gaps expected x round trip of an empty path
-//!   time to spend = round trip with all these packets on the path
+//!   time to spend = two round trips with all these packets on the path: to send them, and to send them again
 //! ```
+//!
+//! While packets queue on the path, it is busy without that.
 //!
 //! Packets that were late and not lost do not count.
 
@@ -64,8 +66,13 @@ impl Gaps {
     /// Notes that all before `psn` is acknowledged.
     #[inline]
     pub(super) fn passed(&mut self, psn: Psn) {
-        if self.is_of_guess {
-            self.is_of_guess = !self.last.is_before(psn);
+        if !self.last.is_before(psn) {
+            return;
+        }
+        self.is_of_guess = false;
+        // Or after half of all PSNs it would seem to be ahead.
+        if psn.distance_from(self.last) > LONG_DISTANCE_PSNS.into() {
+            self.last = psn.sub(LONG_DISTANCE_PSNS.into());
         }
     }
 
@@ -84,7 +91,9 @@ impl Gaps {
     pub(super) fn are_many(&self, packets: u32, trip: &RoundTrip) -> bool {
         let (least, average) = (u64::from(trip.least_ns()), u64::from(trip.average_ns()));
         let gain = least.saturating_mul(packets.into());
-        least >= MIN_GUESS_ROUND_TRIP_NS && gain > average.saturating_mul(self.distance.into())
+        let cost = average.saturating_mul(self.distance.into());
+        let is_queueing = average / 2 > least;
+        least >= MIN_GUESS_ROUND_TRIP_NS && !is_queueing && gain / 2 > cost
     }
 }
 
@@ -113,8 +122,8 @@ mod tests {
     fn learns_the_distance_from_few_gaps() {
         assert!(!after(100, 1).are_many(1024, &trip(LONG_NS)));
         let gaps = after(100, 8);
-        assert!(gaps.are_many(200, &trip(LONG_NS)));
-        assert!(!gaps.are_many(50, &trip(LONG_NS)));
+        assert!(gaps.are_many(400, &trip(LONG_NS)));
+        assert!(!gaps.are_many(100, &trip(LONG_NS)));
         assert!(!after(2000, 100).are_many(1024, &trip(LONG_NS)));
     }
 
@@ -123,8 +132,9 @@ mod tests {
         let gaps = after(100, 8);
         assert!(!gaps.are_many(1024, &trip(MIN_GUESS_ROUND_TRIP_NS - 1)));
         let mut full = trip(LONG_NS);
+        assert!(gaps.are_many(1024, &full));
         for _ in 0..100 {
-            full.measured(LONG_NS * 20);
+            full.measured(LONG_NS * 5 / 2);
         }
         assert!(!gaps.are_many(1024, &full));
     }
@@ -152,6 +162,16 @@ mod tests {
         assert!(gaps.has_guessed(Psn::new(8999)));
         gaps.passed(Psn::new(9000));
         assert!(!gaps.has_guessed(Psn::new(8999)));
+    }
+
+    #[test]
+    fn losses_count_after_many_packets_without_one() {
+        let mut gaps = after(10, 8);
+        for psn in (0..0x0c0_0000).step_by(100) {
+            gaps.passed(Psn::new(psn));
+        }
+        gaps.note(Psn::new(0x0c0_0000), false);
+        assert!(!gaps.are_many(1024, &trip(LONG_NS)));
     }
 
     #[test]

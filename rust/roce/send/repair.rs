@@ -29,7 +29,7 @@ use core::ops::DerefMut;
 use super::lateness::Held;
 use super::window::{Entry, Outstanding, Slot, Window};
 use super::{Blocked, Failure, Requester, Running, Sequence, Timer};
-use crate::congestion::{Before, Loss};
+use crate::congestion::{Before, Control, Loss};
 use crate::event::Event;
 use crate::host::{Handled, SendHost};
 use crate::limits::{
@@ -54,6 +54,11 @@ impl Keeping {
     /// Returns true if only what is missing is to be sent again.
     fn may_keep(self) -> bool {
         matches!(self, Self::Seems | Self::Keeps)
+    }
+
+    /// Returns true if nothing speaks against it.
+    fn is_clear(self) -> bool {
+        matches!(self, Self::Unknown | Self::Keeps)
     }
 
     /// Returns how many packets in a row may be lost while the others are taken as kept.
@@ -177,20 +182,22 @@ impl Repair {
         match self.missing {
             // Others that were sent again before it are on their way.
             Missing::Requests(_) if self.answer == Answer::OneOfMany => false,
-            Missing::Requests(_) => {
+            Missing::Requests(_) | Missing::Scattered => {
                 !unacked.is_before(self.stop) && unacked.is_before(self.end) && !self.was_late()
             }
             // Others may have been on their way.
             Missing::Unknown(_) => self.got_no_further(unacked).is_some(),
-            Missing::Scattered | Missing::Responses | Missing::MaybeResponses(_) => false,
+            Missing::Responses | Missing::MaybeResponses(_) => false,
         }
     }
 
     /// Returns what the peer shows by packets behind this repair that it has: nothing behind it was sent again. A
-    /// few may have come late, but not the one that made the peer ask, which was sent before `end`.
+    /// few may have come late, but not the one that made the peer ask, which was sent before `end`. If the repair
+    /// has all that was sent, what the peer has behind it was sent later.
     fn shows_keeping(&self, unacked: Psn, known: Keeping) -> Option<Keeping> {
         let is_of_requests = matches!(self.missing, Missing::Requests(_) | Missing::Scattered);
-        if !is_of_requests || !self.stop.is_before(unacked) {
+        let has_rest = self.stop.is_before(self.end);
+        if !is_of_requests || !has_rest || !self.stop.is_before(unacked) {
             return None;
         }
         let has_many = unacked.distance_from(self.stop) >= KEEPING_PROOF_PSNS;
@@ -372,14 +379,16 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         stop: Psn,
         host: &mut H,
     ) -> Result<(), Failure> {
-        let count = match missing {
-            Missing::Scattered => 1,
-            _ => stop.distance_from(self.sequence.unacked),
+        let count = stop.distance_from(self.sequence.unacked);
+        let loss = match missing {
+            Missing::Requests(1) | Missing::Scattered if self.sequence.keeping.is_clear() => {
+                Loss::One
+            }
+            _ => Loss::Some(count.min(MAX_REPAIR_PACKETS.into())),
         };
         self.sequence.recovering = true;
         let before = self.sequence.pace.before();
-        self.sequence
-            .lost(Loss::Some(count.min(MAX_REPAIR_PACKETS.into())), now);
+        self.sequence.lost(loss, now);
         self.count_retry(host)?;
         self.sequence.round_trip.answered(now);
         self.sequence.begin_repair(now, missing, stop, Cause::Gap);
@@ -428,6 +437,8 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         let was_due = u64::from(moved_us).saturating_mul(1000) >= sequence.round_trip.patience_ns();
         let one = (Missing::Requests(1), unacked.next());
         let (missing, stop) = match sequence.repair.filter(|repair| repair.has(unacked)) {
+            // It may be for one of those that were sent again.
+            Some(repair) if repair.is_scattered() && !was_due => return,
             Some(repair) if repair.is_scattered() => one,
             Some(repair) => (repair.missing, repair.stop),
             // An acknowledgement that comes soon after another one may be for a duplicate.
@@ -788,14 +799,15 @@ impl Sequence {
     }
 
     /// Waits for responses that were asked for again: they come right behind those that come before their turn. If
-    /// these end, and nothing follows, they are lost again.
+    /// these end, and nothing follows, they are lost again. On a congested path packets of others may come between.
     // Rules: RTY-20
     fn expect_missing(&mut self, now: Instant) {
         let is_asked = self
             .repair
             .is_some_and(|repair| repair.missing == Missing::Responses && repair.has(self.unacked));
-        if is_asked && self.lateness.held() == Held::Nothing {
-            self.probe_at = now.after_ns(self.patient(self.round_trip.silence_ns()));
+        let is_first = self.probes == 0 && !self.pace.was_congested();
+        if is_asked && is_first && self.lateness.held() == Held::Nothing {
+            self.probe_at = now.after_ns(self.round_trip.silence_ns());
         }
     }
 
@@ -855,6 +867,14 @@ impl Sequence {
             answer,
             before,
         });
+    }
+
+    /// Notes that what is left of packets that are all sent again will not be.
+    pub(super) fn end_guess(&mut self) {
+        let repair = self.repair.filter(|repair| repair.is_under_way);
+        if repair.is_some_and(|repair| repair.is_scattered()) {
+            self.gaps.guessed(self.next);
+        }
     }
 
     /// Ends the repair that is under way if `next` is past it.

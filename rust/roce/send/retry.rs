@@ -173,6 +173,7 @@ impl Sequence {
     /// Moves `next` back to the oldest outstanding PSN, which is in the oldest request.
     // Rules: PSN-14, RTY-7
     pub(super) fn go_back(&mut self) {
+        self.end_guess();
         self.next = self.unacked;
         self.cursor = 0;
         self.timer = Timer::Off;
@@ -206,12 +207,8 @@ impl Sequence {
     pub(super) fn arm_probe(&mut self, now: Instant) {
         let is_repairing = self.repair.is_some() || self.lateness.wait_ns() > 0;
         let waits_ns = self.round_trip.probe_ns(is_repairing);
-        self.probe_at = now.after_ns(self.patient(waits_ns));
-    }
-
-    /// Returns how long to wait before it asks once more: twice as long each time without progress.
-    pub(super) fn patient(&self, ns: u64) -> u64 {
         let doublings = self.probes.min(limits::MAX_PROBE_DOUBLINGS);
-        ns.saturating_mul(1u64.wrapping_shl(doublings.into()))
+        let factor = 1u64.wrapping_shl(doublings.into());
+        self.probe_at = now.after_ns(waits_ns.saturating_mul(factor));
     }
 }

@@ -598,3 +598,23 @@ fn missing_responses_that_are_lost_again_need_no_long_wait() {
         assert!(net.now.since(begin) < SLOW_NS, "{:?}", net.now.since(begin));
     }
 }
+
+// Rules: RTY-23
+#[test]
+fn gaps_behind_a_read_need_no_timer() {
+    let mut net = way(500_000, 16, 0);
+    for id in 0..4 {
+        net.post(A, id, write(0), 0, 256);
+        net.run();
+    }
+    net.post(A, 4, write(0), 0, 256 * 2000);
+    for id in (5..65).step_by(3) {
+        net.post(A, id, read(0), 0x30_0000, 256);
+        net.post(A, id + 1, fetch_add(0x3f_0000, 1), 0x38_0000, 8);
+        net.post(A, id + 2, write(0), 0, 256 * 200);
+    }
+    lose_psns(&mut net, 1, |psn| psn % 17 == 2);
+    net.run();
+    all_succeeded(&net.ends[A].world.sent_statuses(), 0..65);
+    net.assert_quiet();
+}
