@@ -303,10 +303,10 @@ pub struct LinkSpeed {
 }
 
 impl LinkSpeed {
-    /// One lane of 2.5 Gb/s, which is reported if nothing is known.
-    pub const SLOWEST: Self = Self {
+    /// Four lanes of 2.5 Gb/s, which are reported if nothing is known. Some programs choose the fastest device.
+    pub const UNKNOWN: Self = Self {
         speed: bindings::ib_port_speed_IB_SPEED_SDR as u16,
-        width: bindings::ib_port_width_IB_WIDTH_1X as u8,
+        width: bindings::ib_port_width_IB_WIDTH_4X as u8,
     };
 }
 

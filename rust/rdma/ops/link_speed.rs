@@ -32,7 +32,7 @@ impl<T: Operations> Device<T> {
         if !is_known {
             return Err(EOPNOTSUPP);
         }
-        let mut link = LinkSpeed::SLOWEST;
+        let mut link = LinkSpeed::UNKNOWN;
         // SAFETY: By the invariants the device is valid.
         to_result(unsafe {
             bindings::ib_get_eth_speed(self.as_raw(), port, &mut link.speed, &mut link.width)
