@@ -13,7 +13,7 @@
 //! Some packets more may only have been late. Many more, or all that was sent, prove that it keeps them.
 //!
 //! If the peer keeps packets and lacks the very next one, the next repair has twice as many
-//! packets. If that goes on, it may drop them after all, sooner if there is no proof. If the peer is known to
+//! packets. If that continues, it may drop them after all, sooner if there is no proof. If the peer is known to
 //! drop packets, the requester goes back n at once, and tries a repair again after some losses.
 //!
 //! On a long path with many losses one NAK after the other would take long. Then all that may be missing is sent
@@ -230,7 +230,7 @@ impl Repair {
             Missing::Requests(_) | Missing::Unknown(_) | Missing::Scattered => {
                 !unacked.is_before(self.end)
             }
-            // One that is under way has yet to end: what is behind it is not to be sent again.
+            // One in progress has yet to end: what is behind it is not to be sent again.
             _ if self.is_under_way || unacked.is_before(self.stop) => false,
             _ => self.lacks_responses(unacked).is_none(),
         }
@@ -648,7 +648,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         sequence.begin_repair(now, missing, stop, Cause::Timeout);
     }
 
-    /// Ends the repair that is under way if `next` is past it: what comes next was never sent.
+    /// Ends the repair in progress if `next` is past it: what comes next was never sent.
     #[inline]
     pub(super) fn end_repair(&mut self) {
         self.sequence.end_repair(self.window);
@@ -877,7 +877,7 @@ impl Sequence {
         }
     }
 
-    /// Ends the repair that is under way if `next` is past it.
+    /// Ends the repair in progress if `next` is past it.
     #[inline]
     pub(super) fn end_repair<P, S>(&mut self, window: &Window<P, S>)
     where
