@@ -4,7 +4,7 @@
 //!
 //! A NAK names one gap only, so each gap costs a round trip. If many packets are outstanding and losses are near
 //! to each other, other gaps are to be expected behind the first. The requester then sends all of these packets
-//! again at once. That takes no more time than to send them took, which is one round trip at most.
+//! again at once, if that takes less time.
 //!
 //! ```text
 //!   gaps expected = packets outstanding / distance
