@@ -15,9 +15,9 @@ load_narrow()
 # queue drops a packet.
 narrow()
 {
-	local queue=(red limit 1m min 40k max 400k avpkt 4k burst 20 probability 1 bandwidth 200mbit ecn)
+	local words=(red limit 1m min 40k max 400k avpkt 4k burst 20 probability 1 bandwidth 200mbit ecn)
 	narrowed=$1 narrow_queue=${2-red}
-	[ "$narrow_queue" = red ] || queue=(fq_codel limit 1000 target 1ms interval 10ms ecn)
+	[ "$narrow_queue" = red ] || words=(fq_codel limit 1000 target 1ms interval 10ms ecn)
 	trap widen EXIT
 	# The queue is to see packets, not trains of them.
 	in_a ethtool -K eth0 tx-udp-segmentation off
@@ -25,7 +25,7 @@ narrow()
 	ip -n "$narrowed" link add narrow0 mtu 9000 type ifb
 	ip -n "$narrowed" link set narrow0 up
 	tc -n "$narrowed" qdisc add dev narrow0 root handle 1: tbf rate 200mbit burst 40k limit 2m
-	tc -n "$narrowed" qdisc add dev narrow0 parent 1: handle 2: "${queue[@]}"
+	tc -n "$narrowed" qdisc add dev narrow0 parent 1: handle 2: "${words[@]}"
 	tc -n "$narrowed" qdisc add dev eth0 ingress
 	tc -n "$narrowed" filter add dev eth0 ingress matchall action mirred egress redirect dev narrow0
 }
