@@ -355,8 +355,12 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
     // Rules: RTY-23
     fn scattered_to(&self) -> Option<Psn> {
         let sequence = &*self.sequence;
+        let are_many = |packets| sequence.gaps.are_many(packets, &sequence.round_trip);
+        if sequence.keeping != Keeping::Keeps || !are_many(sequence.outstanding()) {
+            return None;
+        }
         // Few of those that were sent again are lost again.
-        if sequence.keeping != Keeping::Keeps || sequence.was_sent_again(sequence.unacked) {
+        if sequence.was_sent_again(sequence.unacked) {
             return None;
         }
         let answered = (0..self.window.len())
@@ -368,7 +372,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         };
         let packets = stop.distance_from(sequence.unacked);
         let is_ahead = sequence.unacked.is_before(stop);
-        (is_ahead && sequence.gaps.are_many(packets, &sequence.round_trip)).then_some(stop)
+        (is_ahead && are_many(packets)).then_some(stop)
     }
 
     /// Begins a repair that counts as a retry.
