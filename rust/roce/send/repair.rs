@@ -623,6 +623,9 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             };
             if sequence.ask_for_some(now, count, entry) {
                 host.observe(Event::Probe);
+            } else if sequence.probes == 1 {
+                // Nothing was asked, so there is no reason to wait longer than for the first time.
+                sequence.probe_at = now.after_ns(sequence.round_trip.probe_ns(false));
             }
             return;
         }
@@ -630,6 +633,9 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         sequence.ask_unheard(now, |sequence| {
             sequence.begin_repair(now, missing, stop, cause);
         });
+        if has_gap {
+            sequence.expect_missing(now);
+        }
     }
 
     /// Sends the oldest outstanding packet again after a timeout, or the request for its responses. The peer may
@@ -804,14 +810,16 @@ impl Sequence {
 
     /// Waits for responses that were asked for again: they come right behind those that come before their turn. If
     /// these end, and nothing follows, they are lost again. On a congested path packets of others may come between.
+    /// The wait doubles with each question.
     // Rules: RTY-20
     fn expect_missing(&mut self, now: Instant) {
         let is_asked = self
             .repair
             .is_some_and(|repair| repair.missing == Missing::Responses && repair.has(self.unacked));
-        let is_first = self.probes == 0 && !self.pace.was_congested();
-        if is_asked && is_first && self.lateness.held() == Held::Nothing {
-            self.probe_at = now.after_ns(self.round_trip.silence_ns());
+        let may_be_queued = self.pace.was_congested() || self.lateness.held() != Held::Nothing;
+        if is_asked && !may_be_queued {
+            let waits_ns = self.backed_off_ns(self.round_trip.silence_ns());
+            self.probe_at = now.after_ns(waits_ns);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::limits::{self, RNR_RETRY_INFINITE};
 use crate::time::{Instant, RnrTimer};
 
 impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
-    /// When to call [`handle_timeout`](Self::handle_timeout).
+    /// Returns the time to call [`handle_timeout`](Self::handle_timeout).
     ///
     /// It moves back with every acknowledgement: a timer that is already armed for an earlier time
     /// may be left alone and looked at again when it fires.
@@ -76,8 +76,8 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         }
     }
 
-    /// Something was lost, as a NAK or a gap tells: sends again from the oldest outstanding PSN,
-    /// once for each such PSN.
+    /// Sends again from the oldest outstanding PSN, as a NAK or a gap tells that something was lost, once for each
+    /// such PSN.
     // Rules: NAK-14, RTY-15
     pub(super) fn recover<H: SendHost<Payload = P>>(
         &mut self,
@@ -126,7 +126,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         Ok(())
     }
 
-    /// The peer has no receive for the oldest outstanding request: leaves it alone for a while.
+    /// Leaves the peer alone for a while, as it has no receive for the oldest outstanding request.
     pub(super) fn wait_for_receiver<H: SendHost<Payload = P>>(
         &mut self,
         now: Instant,
@@ -207,8 +207,13 @@ impl Sequence {
     pub(super) fn arm_probe(&mut self, now: Instant) {
         let is_repairing = self.repair.is_some() || self.lateness.wait_ns() > 0;
         let waits_ns = self.round_trip.probe_ns(is_repairing);
+        self.probe_at = now.after_ns(self.backed_off_ns(waits_ns));
+    }
+
+    /// Doubles `waits_ns` for each question that was asked since the last answer.
+    pub(super) fn backed_off_ns(&self, waits_ns: u64) -> u64 {
         let doublings = self.probes.min(limits::MAX_PROBE_DOUBLINGS);
         let factor = 1u64.wrapping_shl(doublings.into());
-        self.probe_at = now.after_ns(waits_ns.saturating_mul(factor));
+        waits_ns.saturating_mul(factor)
     }
 }

@@ -6,14 +6,15 @@ use std::collections::HashMap;
 
 use roce::congestion::Law;
 use roce::event::Event;
-use roce::num::Mtu;
+use roce::num::{Mtu, Psn};
 use roce::opcode::Operation;
+use roce::wire::{Body, Packet, Request};
 
 use crate::net::{all_succeeded, fetch_add, read, send, write, Link, Net, Setup, A, B};
 
 const PACKETS: u64 = 200;
 
-/// A WRITE of many packets, to a peer that keeps packets or not.
+/// Posts a WRITE of many packets, to a peer that keeps packets or not.
 fn stream(keeps: bool) -> Net {
     let mut net = Net::new(Setup {
         keeps,
@@ -149,7 +150,7 @@ fn a_lost_tail_is_asked_for_before_the_timer() {
     assert!(net.now.as_ns() - before.as_ns() < 10_000_000);
 }
 
-/// A connection with such a way, and such a timeout.
+/// Makes a connection with such a way, and such a timeout.
 fn way(delay_ns: u64, batch: usize, timeout: u8) -> Net {
     Net::new(Setup {
         mtu: Mtu::B256,
@@ -341,6 +342,126 @@ fn a_lost_answer_needs_no_timer() {
     }
 }
 
+// Rules: RTY-20
+#[test]
+fn many_lost_requests_for_data_need_no_timer() {
+    /// So many are sent at once.
+    const READS: u64 = 4;
+    // The peer keeps packets, or drops them. All requests are lost, or all answers.
+    for keeps in [true, false] {
+        for (side, lost) in [(B, READS), (A, READS * 16)] {
+            let mut net = way(5_000, 16, 18);
+            net.ends[B].keeps = keeps;
+            for id in 0..4 {
+                net.post(A, id, read(0), 0, 256 * 16);
+                net.run();
+            }
+            for id in 4..4 + READS {
+                net.post(A, id, read(0), 0, 256 * 16);
+            }
+            let mut number = 0;
+            net.filter = Box::new(move |to, _| {
+                number += u64::from(to == side);
+                to != side || number > lost
+            });
+            let begin = net.now;
+            net.run();
+            let world = &net.ends[A].world;
+            all_succeeded(&world.sent_statuses(), 0..4 + READS);
+            assert_eq!(world.count(Event::AckTimeout), 0, "{lost} to {side}");
+            let took = net.now.since(begin);
+            assert!(
+                took < 5_000_000,
+                "{took} ns, {lost} to {side}, keeps: {keeps}"
+            );
+            assert!(net.ends[A].transmitted.len() < 24);
+        }
+    }
+}
+
+// Rules: RTY-20
+#[test]
+fn a_lost_nak_for_a_request_for_data_needs_no_timer() {
+    // The oldest request and the NAK are lost.
+    for keeps in [true, false] {
+        let mut net = way(5_000, 1, 18);
+        net.ends[B].keeps = keeps;
+        for id in 0..8 {
+            net.post(A, id, read(0), 0, 256 * 16);
+            if id < 4 {
+                net.run();
+            }
+        }
+        let mut numbers = [0, 0];
+        net.filter = Box::new(move |to, _| {
+            numbers[to] += 1;
+            numbers[to] > 1
+        });
+        net.run();
+        let world = &net.ends[A].world;
+        all_succeeded(&world.sent_statuses(), 0..8);
+        assert_eq!(world.count(Event::AckTimeout), 0, "keeps: {keeps}");
+    }
+}
+
+/// Returns a filter that drops the duplicates of READs that rdma_rxe refuses. It answers one that lies within the last
+/// that it answered, and nothing before that again. All packets have 256 bytes of data.
+fn rxe_duplicates() -> impl FnMut(&Packet) -> bool {
+    let mut reads: Vec<(Psn, u32, u64, u64)> = Vec::new();
+    move |packet| {
+        let Body::Request(Request::Read(reth)) = &packet.body else {
+            return true;
+        };
+        let (start, bytes) = (reth.iova.0, u64::from(reth.length));
+        let known = reads
+            .iter_mut()
+            .find(|(first, packets, ..)| packet.bth.psn.distance_from(*first) < *packets);
+        let Some((_, _, from, length)) = known else {
+            reads.push((packet.bth.psn, reth.length.div_ceil(256), start, bytes));
+            return true;
+        };
+        let is_taken = start >= *from && start + bytes <= *from + *length;
+        if is_taken {
+            *from = start;
+        }
+        is_taken
+    }
+}
+
+// Rules: RTY-20, RTY-21
+#[test]
+fn rxe_answers_all_that_is_asked_for_again() {
+    for responses in [5, 16, 100] {
+        // All are lost, all twice, or one.
+        for (from, to_number) in [(1, responses), (1, 2 * responses), (1, 1), (5, 5)] {
+            // The path is slow at first, so that they may be asked for without need.
+            for slow_ns in [0, 1_100_000, 3_000_000] {
+                let mut net = way(5_000, 16, 14);
+                net.ends[B].keeps = false;
+                for id in 0..4 {
+                    net.post(A, id, read(0), 0, 256 * 16);
+                    net.run();
+                }
+                net.setup.link.delay_ns = net.setup.link.delay_ns.max(slow_ns);
+                net.post(A, 4, read(0), 0, 256 * responses);
+                let (mut number, mut takes) = (0, rxe_duplicates());
+                net.filter = Box::new(move |to, packet| {
+                    if to == B {
+                        return takes(packet);
+                    }
+                    number += 1;
+                    number < from || number > to_number
+                });
+                let end = net.now.after_ns(2 * slow_ns + 100_000);
+                net.run_until(move |net| net.now > end);
+                net.setup.link.delay_ns = 5_000;
+                net.run();
+                all_succeeded(&net.ends[A].world.sent_statuses(), 0..5);
+            }
+        }
+    }
+}
+
 // Rules: RTY-20, RTY-21
 #[test]
 fn a_lost_repair_of_a_read_needs_no_timer() {
@@ -488,7 +609,7 @@ fn lose_psns(net: &mut Net, copies: u32, lost: impl Fn(u32) -> bool + 'static) {
     });
 }
 
-/// A WRITE of so many packets over a path of 10 ms. The path is known, and the peer is known to keep packets.
+/// Posts a WRITE of so many packets over a path of 10 ms. The path is known, and the peer is known to keep packets.
 fn long_stream(packets: u32) -> Net {
     let mut net = way(5_000_000, 16, 18);
     for id in 0..4 {
@@ -561,8 +682,8 @@ fn rare_losses_of_a_long_path_are_sent_again_alone() {
 #[test]
 fn missing_responses_that_are_lost_again_need_no_long_wait() {
     const SLOW_NS: u64 = 2_000_000;
-    // The request for the missing ones is lost, or its answer.
-    for side in [A, B] {
+    // The request for the missing ones is lost, or its answer, once or twice.
+    for (side, losses) in [(A, 1), (B, 1), (A, 2), (B, 2)] {
         let mut net = way(5_000, 4, 18);
         let mut reads = 0;
         // On average a READ takes long, as if it waited in a queue.
@@ -578,15 +699,15 @@ fn missing_responses_that_are_lost_again_need_no_long_wait() {
             reads += 1;
         }
         // The first response to come, and then the first that was asked for again.
-        let mut left = [1, 1];
+        let mut left = [1, losses];
         net.filter = Box::new(move |to, _| {
             let is_lost = match (left, to) {
                 ([1, _], A) => true,
-                ([0, 1], to) => to == side,
+                ([0, again], to) => again > 0 && to == side,
                 _ => false,
             };
             if is_lost {
-                left[1 - left[0]] = 0;
+                left[1 - left[0]] -= 1;
             }
             !is_lost
         });
