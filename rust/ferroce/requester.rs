@@ -156,7 +156,15 @@ pub(crate) fn handle_response(
         } else {
             match respond(&qp, half, deferred, now, packet, incoming) {
                 Handled::Done => {
-                    let _ = handle_early(&qp, half, deferred, now);
+                    // The peer need not wait until all are handled. A run that does not come to its end is
+                    // the last one: the one at the end of all goes on.
+                    let mut may_send = true;
+                    let between = |half: &mut SendHalf, deferred: &mut Deferred| {
+                        let ahead = qp.requests_ahead();
+                        may_send = may_send
+                            && send_here(qp, half, deferred, now, origin, ahead) == Run::Idle;
+                    };
+                    let _ = handle_early(&qp, half, deferred, now, between);
                 }
                 Handled::PutOff => {
                     let absent = deferred.faults.take();
@@ -189,12 +197,23 @@ fn respond(
 
 /// Handles early responses, see [`early::handle_early`].
 #[inline]
-fn handle_early(qp: &Qp, half: &mut SendHalf, deferred: &mut Deferred, now: Instant) -> Handled {
-    early::handle_early(half, deferred, |half, deferred, packet, incoming| {
-        qp.with_send(half, Some(incoming), deferred, |service, host, _| {
-            service.handle_kept(now, packet, host)
-        })
-    })
+fn handle_early(
+    qp: &Qp,
+    half: &mut SendHalf,
+    deferred: &mut Deferred,
+    now: Instant,
+    between: impl FnMut(&mut SendHalf, &mut Deferred),
+) -> Handled {
+    early::handle_early(
+        half,
+        deferred,
+        |half, deferred, packet, incoming| {
+            qp.with_send(half, Some(incoming), deferred, |service, host, _| {
+                service.handle_kept(now, packet, host)
+            })
+        },
+        between,
+    )
 }
 
 /// Runs `first` on the send half and then the requester, until there is nothing to send.
@@ -217,31 +236,10 @@ pub(crate) fn run_at(
     let (run, timeout, waits) = {
         let mut half = qp.send.lock();
         let now = now();
-        let needs_order = qp.fixed.service.needs_order();
         let ahead = qp.requests_ahead();
-        half.is_handed_over |= needs_order && ahead.is_some();
+        half.is_handed_over |= qp.fixed.service.needs_order() && ahead.is_some();
         first(&mut half, &mut deferred, now);
-        // Only this run knows the result of a fault. Another one would fault, and fail, again.
-        // A retransmission after a timeout has no order to keep.
-        let is_for_here = deferred.faults.has_outcome() || deferred.is_overdue;
-        // Neither have requests after the acknowledgement of all packets.
-        let is_free = is_for_here || is_known_received(&qp, &half);
-        let ahead = ahead.filter(|_| needs_order || !is_free);
-        let gate = SendGate {
-            is_handed_over: half.is_handed_over,
-            stops_sending: half.waiting.stops_sending(),
-            is_left: other.is_some(),
-            is_stranded: qp.is_stranded(),
-            ahead,
-        };
-        if gate.is_stranded {
-            kick::look_after(qp, RECENT_NS);
-        }
-        let run = gate.closed();
-        let run = run.unwrap_or_else(|| send(&qp, &mut half, &mut deferred, now));
-        half.is_handed_over |= wake::is_handed_over(&run, needs_order);
-        qp.last_sent
-            .note_acknowledged(is_known_received(&qp, &half));
+        let run = send_here(qp, &mut half, &mut deferred, now, other, ahead);
         if half.send.queue.is_drained() {
             qp.stream.note_idle(&qp.fixed.send_cq.poster);
         }
@@ -259,6 +257,41 @@ pub(crate) fn run_at(
     if waits {
         kick::fault_send(qp);
     }
+    run
+}
+
+/// Sends pending requests unless another CPU is to do that: `other`, or one whose packets may be overtaken, which is
+/// `ahead`. Returns how the run ended. The send lock is held by the caller.
+fn send_here(
+    qp: ArcBorrow<'_, Qp>,
+    half: &mut SendHalf,
+    deferred: &mut Deferred,
+    now: Instant,
+    other: Option<CpuId>,
+    ahead: Option<CpuId>,
+) -> Run {
+    let needs_order = qp.fixed.service.needs_order();
+    // Only this run knows the result of a fault. Another one would fault, and fail, again.
+    // A retransmission after a timeout has no order to keep.
+    let is_for_here = deferred.faults.has_outcome() || deferred.is_overdue;
+    // Neither have requests after the acknowledgement of all packets.
+    let is_free = is_for_here || is_known_received(&qp, half);
+    let ahead = ahead.filter(|_| needs_order || !is_free);
+    let gate = SendGate {
+        is_handed_over: half.is_handed_over,
+        stops_sending: half.waiting.stops_sending(),
+        is_left: other.is_some(),
+        is_stranded: qp.is_stranded(),
+        ahead,
+    };
+    if gate.is_stranded {
+        kick::look_after(qp, RECENT_NS);
+    }
+    let run = gate
+        .closed()
+        .unwrap_or_else(|| send(&qp, half, deferred, now));
+    half.is_handed_over |= wake::is_handed_over(&run, needs_order);
+    qp.last_sent.note_acknowledged(is_known_received(&qp, half));
     run
 }
 
@@ -319,7 +352,7 @@ fn handle_held(qp: &Qp, half: &mut SendHalf, deferred: &mut Deferred, now: Insta
         });
         match handled {
             Handled::Done => {
-                if handle_early(qp, half, deferred, now) == Handled::PutOff {
+                if handle_early(qp, half, deferred, now, |_, _| {}) == Handled::PutOff {
                     return;
                 }
             }
