@@ -137,7 +137,7 @@ fn sum(sges: Sges<'_>, length: u32, limits: &SendLimits) {
     assert_eq!(sum, u64::from(length));
 }
 
-/// Arbitrary indices of a ring.
+/// Feeds arbitrary indices to a ring.
 fn ring(entries: u8, stored: &[u8]) {
     let Some(ring) = Ring::new(entries.into(), 64) else {
         return;

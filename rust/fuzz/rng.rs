@@ -26,7 +26,7 @@ impl Rng {
         Self(bytes.iter().copied().collect())
     }
 
-    /// Whether all bytes are used up.
+    /// Returns true if all bytes are used up.
     pub fn is_over(&self) -> bool {
         self.0.is_empty()
     }
@@ -37,18 +37,18 @@ impl Rng {
         })
     }
 
-    /// A number of 64 bits.
+    /// Returns a number of 64 bits.
     pub fn next(&mut self) -> u64 {
         self.take(8)
     }
 
-    /// A number below `n`, which is not 0; by no more bytes than it takes.
+    /// Returns a number below `n`, which is not 0; by no more bytes than it takes.
     pub fn below(&mut self, n: u64) -> u64 {
         let bytes = (64 - (n - 1).leading_zeros()).div_ceil(8);
         self.take(bytes) % n
     }
 
-    /// True `per_mille` times in a thousand, if the bytes are evenly distributed.
+    /// Returns true `per_mille` times in a thousand, if the bytes are evenly distributed.
     pub fn chance(&mut self, per_mille: u32) -> bool {
         self.below(1000) < u64::from(per_mille)
     }

@@ -188,7 +188,7 @@ impl Refusal {
         recv: Status::RemoteAccess,
     };
 
-    /// Memory failed. If it failed permanently, a receive in use completes with `recv`.
+    /// Returns the refusal for memory that failed. If it failed permanently, a receive in use completes with `recv`.
     // Rules: NAK-8
     fn of(fault: Fault, recv: Status) -> Self {
         match fault {
@@ -229,7 +229,7 @@ impl<P, G> Sequence<P, G> {
         }
     }
 
-    /// The receive that was taken and not completed, if there is one.
+    /// Returns the receive that was taken and not completed, if there is one.
     // Rules: CPL-4
     fn into_recv(self) -> Option<RecvRequest<P>> {
         match self.message {
@@ -246,7 +246,7 @@ impl<P, G> Sequence<P, G> {
         packet.bth.psn.distance_from(self.expected) < MAX_EARLY_PSNS && packet.payload_len <= most
     }
 
-    /// Whether it refused a request: then that is all it owes, until it is told.
+    /// Returns true if it refused a request: then that is all it owes, until it is told.
     #[inline]
     fn has_failed(&self) -> bool {
         matches!(self.owed, Owed::Refusal { .. })
@@ -254,7 +254,7 @@ impl<P, G> Sequence<P, G> {
 }
 
 impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
-    /// A responder in [`RecvState::Idle`]. It keeps as many READs and atomics of the peer as `replay`
+    /// Creates a responder in [`RecvState::Idle`]. It keeps as many READs and atomics of the peer as `replay`
     /// has elements: see [`set_replay`](Self::set_replay).
     pub fn new(qpn: Qpn, replay: S) -> Self {
         Self {
@@ -275,7 +275,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
         self.replays.exchange(replay)
     }
 
-    /// INIT to RTR: expects `config.rq_psn` and takes requests. Does nothing unless
+    /// Moves from INIT to RTR: expects `config.rq_psn` and takes requests. Does nothing unless
     /// [idle](RecvState::Idle).
     // Rules: STA-15
     pub fn start(&mut self, config: RecvConfig) {
@@ -284,7 +284,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
         }
     }
 
-    /// RTR to RTS: the owner knows that the connection stands, so that
+    /// Moves from RTR to RTS: the owner knows that the connection stands, so that
     /// [`CommunicationEstablished`](crate::event::AsyncEvent::CommunicationEstablished) is not
     /// raised any more.
     pub fn set_established(&mut self) {
@@ -382,7 +382,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
         }
     }
 
-    /// The PSN that it expects, for `rq_psn` of a query; `None` unless it runs.
+    /// Returns the PSN that it expects, for `rq_psn` of a query; `None` unless it runs.
     // Rules: PSN-18
     pub fn expected_psn(&self) -> Option<Psn> {
         match &self.phase {
@@ -456,7 +456,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
         Handled::Early
     }
 
-    /// Whether a reply is owed, or the half has failed: whether to call
+    /// Returns true if a reply is owed, or the half has failed. Then the driver has to call
     /// [`poll_transmit`](Self::poll_transmit) and to look at its [state](Self::state) after a
     /// batch.
     #[inline]
@@ -470,7 +470,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
         }
     }
 
-    /// The responder, if it runs.
+    /// Returns the responder, if it runs.
     fn running(&mut self) -> Option<Running<'_, P, G, S>> {
         match &mut self.phase {
             Phase::Running(sequence) => Some(Running {
@@ -548,7 +548,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         }
     }
 
-    /// A packet arrived: the connection stands.
+    /// Notes that the connection stands, as a packet arrived.
     // Rules: VAL-15
     fn establish<H: RecvHost<Payload = P, Grant = G>>(&mut self, host: &mut H) {
         if !self.sequence.established {
@@ -720,7 +720,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
     }
 }
 
-/// A completion that says that the receive `wr_id` failed.
+/// Returns a completion that says that the receive `wr_id` failed.
 fn failure(qpn: Qpn, wr_id: u64, status: Status) -> Completion {
     Completion::failure(qpn, CompletionOp::Recv, wr_id, status)
 }

@@ -14,7 +14,7 @@ impl Instant {
         Self(ns)
     }
 
-    /// Nanoseconds since the clock's origin.
+    /// Returns the nanoseconds since the clock's origin.
     #[inline]
     pub const fn as_ns(self) -> u64 {
         self.0
@@ -27,7 +27,7 @@ impl Instant {
         Self(self.0.saturating_add(delay_ns))
     }
 
-    /// Nanoseconds from `earlier` to this; 0 if it is none.
+    /// Returns the nanoseconds from `earlier` to this; 0 if it is none.
     #[inline]
     #[must_use]
     pub const fn since(self, earlier: Self) -> u64 {

@@ -93,7 +93,7 @@ pub struct Frame<'p> {
 }
 
 impl<'p> Frame<'p> {
-    /// See [`Path::frame`].
+    /// Does what [`Path::frame`] says.
     ///
     /// # Safety
     ///

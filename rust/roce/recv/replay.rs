@@ -139,7 +139,7 @@ impl<G> Kept<G> {
         }
     }
 
-    /// The PSN after its last response.
+    /// Returns the PSN after its last response.
     pub(super) fn end(&self) -> Psn {
         self.first.add(self.packets)
     }
@@ -148,7 +148,7 @@ impl<G> Kept<G> {
         self.reply.as_ref().is_some_and(Reply::is_pending)
     }
 
-    /// Which of its responses a duplicate is to start from: the duplicate's PSN is of this request,
+    /// Returns the response from which a duplicate starts: its PSN is of this request,
     /// and it asks for the same, or for memory that the READ asked for from there on.
     // Rules: DUP-7
     fn restart_at(&self, psn: Psn, again: &Request, mtu: Mtu) -> Option<u32> {
@@ -263,7 +263,7 @@ impl<G, S: DerefMut<Target = [Replay<G>]>> Replays<G, S> {
         while self.pop().is_some() {}
     }
 
-    /// Where in the storage the one `index` from the oldest is.
+    /// Returns the index in the storage of the one `index` from the oldest.
     fn place(&self, index: usize) -> usize {
         let place = self.head.wrapping_add(index);
         if place < self.storage.len() {
@@ -437,7 +437,7 @@ impl<G, S: DerefMut<Target = [Replay<G>]>> Replays<G, S> {
         Some(kept.first.add(kept.sent.max(reply.run.last)))
     }
 
-    /// The next response to send, if [there is one](Self::has_response).
+    /// Returns the next response to send, if [there is one](Self::has_response).
     // Rules: RDA-1
     pub(super) fn next_response(&mut self, mtu: Mtu, bundle: Bundle) -> Option<Response<'_, G>> {
         let place = self.place(self.cursor);

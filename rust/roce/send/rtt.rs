@@ -192,7 +192,7 @@ impl RoundTrip {
         ns < u64::from(self.least.saturating_sub(self.least / 8))
     }
 
-    /// After how many nanoseconds an answer is late.
+    /// Returns the nanoseconds after which an answer is late.
     pub(super) fn patience_ns(&self) -> u64 {
         match self.average {
             0 => INITIAL_PATIENCE_NS,
@@ -202,14 +202,14 @@ impl RoundTrip {
         }
     }
 
-    /// After how many nanoseconds without a packet an answer is lost, if packets that were sent before it have
-    /// come. Then it does not wait in a queue behind them.
+    /// Returns the nanoseconds without a packet after which an answer is lost, if packets that were sent before it
+    /// have come. Then it does not wait in a queue behind them.
     pub(super) fn silence_ns(&self) -> u64 {
         let usual_ns = u64::from(self.least).saturating_mul(4);
         usual_ns.max(MIN_REPAIR_PROBE_NS).min(self.patience_ns())
     }
 
-    /// After how many nanoseconds without an answer to ask once more.
+    /// Returns the nanoseconds without an answer after which to ask once more.
     pub(super) fn probe_ns(&self, is_repairing: bool) -> u64 {
         match is_repairing {
             true => self.patience_ns().max(MIN_REPAIR_PROBE_NS),
@@ -224,7 +224,7 @@ fn bounded(ns: u64) -> u32 {
     ns.clamp(1, MAX_ROUND_TRIP_NS.into()) as u32
 }
 
-/// The average with a new value that has the weight `1 / 2^shift`.
+/// Returns the average with a new value that has the weight `1 / 2^shift`.
 fn weigh(average: u32, new: u32, shift: u32) -> u32 {
     let (average, new) = (u64::from(average), u64::from(new));
     let weighed = average

@@ -317,7 +317,7 @@ impl Range {
         rng.chance(chance)
     }
 
-    /// Nanoseconds, of microseconds.
+    /// Draws a number of microseconds, and returns it in nanoseconds.
     pub fn us(self, rng: &mut Rng) -> u64 {
         (self.draw(rng) * 1000.0) as u64
     }

@@ -16,7 +16,7 @@ const LATE_NS: u64 = 20_000;
 /// Longer than a packet that is so late is waited for.
 const WAIT_NS: u64 = 2 * LATE_NS;
 
-/// With many small requests, the first of which was acknowledged after such a time.
+/// Makes one with many small requests, the first of which was acknowledged after such a time.
 fn after(round_trip_ns: u64, timeout: u8) -> Lone {
     let config = SendConfig {
         timeout: AckTimeout::new(timeout).unwrap(),
@@ -30,7 +30,7 @@ fn after(round_trip_ns: u64, timeout: u8) -> Lone {
     lone
 }
 
-/// The peer lacks packet `psn`. Returns true if it is sent again.
+/// Says that the peer lacks packet `psn`. Returns true if it is sent again.
 fn lacks(lone: &mut Lone, psn: u32) -> bool {
     lone.nak(psn, NakCode::SequenceError);
     is_sent_again(lone, psn)
@@ -41,13 +41,13 @@ fn is_sent_again(lone: &mut Lone, psn: u32) -> bool {
     lone.poll_psns().first() == Some(&psn)
 }
 
-/// Packet `psn` comes `LATE_NS` after it was missed, and is acknowledged with some behind it.
+/// Acknowledges packet `psn` with some behind it, `LATE_NS` after it was missed.
 fn comes_late(lone: &mut Lone, psn: u32) {
     lone.sleep(LATE_NS);
     lone.ack(psn + 5);
 }
 
-/// All that was sent is acknowledged. Returns one of the next packets that are sent.
+/// Acknowledges all that was sent. Returns one of the next packets that are sent.
 fn all_came(lone: &mut Lone) -> u32 {
     let end = lone.requester.next_psn().unwrap();
     let end = end.distance_from(Psn::new(FIRST));
@@ -60,7 +60,7 @@ fn window(lone: &Lone) -> u32 {
     lone.requester.report().unwrap().window
 }
 
-/// With a peer that keeps packets, and to which one was late, which was sent again.
+/// Makes one with a peer that keeps packets, and to which one was late, which was sent again.
 fn after_a_late_packet() -> Lone {
     let mut lone = after(LONG_WAY_NS, 14);
     assert!(lacks(&mut lone, 3), "nothing tells that packets are late");
@@ -68,7 +68,7 @@ fn after_a_late_packet() -> Lone {
     lone
 }
 
-/// With one to which another was late, and not sent again.
+/// Makes one with a peer to which another was late, and not sent again.
 fn after_two_late_packets() -> Lone {
     let mut lone = after_a_late_packet();
     assert!(!lacks(&mut lone, 12), "it may be late");
