@@ -28,9 +28,6 @@ use crate::stats::{Counter, Stats};
 /// The most packets of all queue pairs, but for the first of each.
 const MAX_OF_ALL: usize = 1 << 14;
 
-/// How many packets are handled before the half may send, so that the peer need not wait until all are.
-const TOGETHER: u32 = 32;
-
 /// The number of packets of all queue pairs.
 static KEPT: Atomic<usize> = Atomic::new(0);
 
@@ -141,18 +138,16 @@ pub(crate) trait Keeps {
     fn kept(&mut self) -> (&mut EarlyPackets, &mut MemoryWait);
 }
 
-/// Runs `handle` on early packets whose turn has come, and `between` after some of them. The last of them may have to
-/// wait for memory.
+/// Runs `handle` on early packets whose turn has come. The last of them may have to wait for memory.
 #[inline]
 pub(crate) fn handle_early<H: Keeps>(
     half: &mut H,
     deferred: &mut Deferred,
     handle: impl FnMut(&mut H, &mut Deferred, &Packet, Incoming<'_>) -> Handled,
-    between: impl FnMut(&mut H, &mut Deferred),
 ) -> Handled {
     match half.kept().0.is_empty() {
         true => Handled::Done,
-        false => handle_kept(half, deferred, handle, between),
+        false => handle_kept(half, deferred, handle),
     }
 }
 
@@ -161,12 +156,10 @@ fn handle_kept<H: Keeps>(
     half: &mut H,
     deferred: &mut Deferred,
     mut handle: impl FnMut(&mut H, &mut Deferred, &Packet, Incoming<'_>) -> Handled,
-    mut between: impl FnMut(&mut H, &mut Deferred),
 ) -> Handled {
     // The half lends them, as `handle` needs all of the half.
     let mut early = core::mem::take(half.kept().0);
     let mut result = Handled::Done;
-    let mut count = 0u32;
     while let Some(held) = early.first() {
         let handled = with_held(held, |packet, incoming| {
             handle(half, deferred, packet, incoming)
@@ -179,10 +172,6 @@ fn handle_kept<H: Keeps>(
             half.kept().1.put_back(deferred.faults.take(), held);
             result = Handled::PutOff;
             break;
-        }
-        count = count.wrapping_add(1);
-        if count % TOGETHER == 0 {
-            between(half, deferred);
         }
     }
     *half.kept().0 = early;

@@ -31,6 +31,9 @@ use crate::stats::Counter;
 use crate::tell::tell;
 use crate::wake::{self, Act, SendBy, SendGate};
 
+/// How many early responses are handled before requests are sent, so that the peer need not wait for all of them.
+const SEND_AFTER: u32 = 32;
+
 /// Returns the time of the protocol.
 pub(crate) fn now() -> Instant {
     Instant::from_ns(now_ns())
@@ -156,8 +159,7 @@ pub(crate) fn handle_response(
         } else {
             match respond(&qp, half, deferred, now, packet, incoming) {
                 Handled::Done => {
-                    // The peer need not wait until all are handled. A run that does not come to its end is
-                    // the last one: the one at the end of all goes on.
+                    // A run that does not come to its end is the last one: the one at the end of all goes on.
                     let mut may_send = true;
                     let between = |half: &mut SendHalf, deferred: &mut Deferred| {
                         let ahead = qp.requests_ahead();
@@ -195,25 +197,26 @@ fn respond(
     })
 }
 
-/// Handles early responses, see [`early::handle_early`].
+/// Handles early responses, see [`early::handle_early`], and runs `between` after some of them.
 #[inline]
 fn handle_early(
     qp: &Qp,
     half: &mut SendHalf,
     deferred: &mut Deferred,
     now: Instant,
-    between: impl FnMut(&mut SendHalf, &mut Deferred),
+    mut between: impl FnMut(&mut SendHalf, &mut Deferred),
 ) -> Handled {
-    early::handle_early(
-        half,
-        deferred,
-        |half, deferred, packet, incoming| {
-            qp.with_send(half, Some(incoming), deferred, |service, host, _| {
-                service.handle_kept(now, packet, host)
-            })
-        },
-        between,
-    )
+    let mut count = 0u32;
+    early::handle_early(half, deferred, |half, deferred, packet, incoming| {
+        let handled = qp.with_send(half, Some(incoming), deferred, |service, host, _| {
+            service.handle_kept(now, packet, host)
+        });
+        count = count.wrapping_add(1);
+        if handled == Handled::Done && count % SEND_AFTER == 0 {
+            between(half, deferred);
+        }
+        handled
+    })
 }
 
 /// Runs `first` on the send half and then the requester, until there is nothing to send.

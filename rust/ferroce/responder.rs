@@ -83,16 +83,11 @@ pub(crate) fn handle_request(
 /// Handles early requests, see [`early::handle_early`].
 #[inline]
 fn handle_early(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) -> Handled {
-    early::handle_early(
-        half,
-        deferred,
-        |half, deferred, packet, incoming| {
-            qp.with_recv(half, Some(incoming), deferred, |service, host, _| {
-                service.handle_kept(packet, host)
-            })
-        },
-        |_, _| {},
-    )
+    early::handle_early(half, deferred, |half, deferred, packet, incoming| {
+        qp.with_recv(half, Some(incoming), deferred, |service, host, _| {
+            service.handle_kept(packet, host)
+        })
+    })
 }
 
 fn request(
