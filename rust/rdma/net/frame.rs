@@ -93,7 +93,7 @@ pub struct Frame<'p> {
 }
 
 impl<'p> Frame<'p> {
-    /// Does what [`Path::frame`] says.
+    /// Starts a frame, see [`Path::frame`].
     ///
     /// # Safety
     ///

@@ -324,11 +324,7 @@ fn a_lost_answer_needs_no_timer() {
                 A => times * u64::from(len.div_ceil(256)),
                 _ => times,
             };
-            let mut number = 0;
-            net.filter = Box::new(move |to, _| {
-                number += u64::from(to == side);
-                to != side || number > lost
-            });
+            lose_to(&mut net, side, move |number| number <= lost);
             net.run();
             let world = &net.ends[A].world;
             all_succeeded(&world.sent_statuses(), 0..2);
@@ -342,6 +338,17 @@ fn a_lost_answer_needs_no_timer() {
     }
 }
 
+/// Makes a connection with a short way that is known by four READs, to a peer that keeps packets or not.
+fn after_reads(batch: usize, timeout: u8, keeps: bool) -> Net {
+    let mut net = way(5_000, batch, timeout);
+    net.ends[B].keeps = keeps;
+    for id in 0..4 {
+        net.post(A, id, read(0), 0, 256 * 16);
+        net.run();
+    }
+    net
+}
+
 // Rules: RTY-20
 #[test]
 fn many_lost_requests_for_data_need_no_timer() {
@@ -350,20 +357,11 @@ fn many_lost_requests_for_data_need_no_timer() {
     // The peer keeps packets, or drops them. All requests are lost, or all answers.
     for keeps in [true, false] {
         for (side, lost) in [(B, READS), (A, READS * 16)] {
-            let mut net = way(5_000, 16, 18);
-            net.ends[B].keeps = keeps;
-            for id in 0..4 {
-                net.post(A, id, read(0), 0, 256 * 16);
-                net.run();
-            }
+            let mut net = after_reads(16, 18, keeps);
             for id in 4..4 + READS {
                 net.post(A, id, read(0), 0, 256 * 16);
             }
-            let mut number = 0;
-            net.filter = Box::new(move |to, _| {
-                number += u64::from(to == side);
-                to != side || number > lost
-            });
+            lose_to(&mut net, side, move |number| number <= lost);
             let begin = net.now;
             net.run();
             let world = &net.ends[A].world;
@@ -384,13 +382,9 @@ fn many_lost_requests_for_data_need_no_timer() {
 fn a_lost_nak_for_a_request_for_data_needs_no_timer() {
     // The oldest request and the NAK are lost.
     for keeps in [true, false] {
-        let mut net = way(5_000, 1, 18);
-        net.ends[B].keeps = keeps;
-        for id in 0..8 {
+        let mut net = after_reads(1, 18, keeps);
+        for id in 4..8 {
             net.post(A, id, read(0), 0, 256 * 16);
-            if id < 4 {
-                net.run();
-            }
         }
         let mut numbers = [0, 0];
         net.filter = Box::new(move |to, _| {
@@ -436,12 +430,7 @@ fn rxe_answers_all_that_is_asked_for_again() {
         for (from, to_number) in [(1, responses), (1, 2 * responses), (1, 1), (5, 5)] {
             // The path is slow at first, so that they may be asked for without need.
             for slow_ns in [0, 1_100_000, 3_000_000] {
-                let mut net = way(5_000, 16, 14);
-                net.ends[B].keeps = false;
-                for id in 0..4 {
-                    net.post(A, id, read(0), 0, 256 * 16);
-                    net.run();
-                }
+                let mut net = after_reads(16, 14, false);
                 net.setup.link.delay_ns = net.setup.link.delay_ns.max(slow_ns);
                 net.post(A, 4, read(0), 0, 256 * responses);
                 let (mut number, mut takes) = (0, rxe_duplicates());
