@@ -130,7 +130,13 @@ link_add()
 # link_delete DEVICE: true as well when it is not there.
 link_delete()
 {
-	[ ! -e "/sys/class/infiniband/$1" ] || rdma link delete "$1"
+	no_device "$1" || rdma link delete "$1"
+}
+
+# no_device DEVICE
+no_device()
+{
+	[ ! -e "/sys/class/infiniband/$1" ]
 }
 
 # The GID of an IP address as sysfs writes it.

@@ -33,18 +33,12 @@ exclusive_up()
 	exclusive_links_up
 }
 
-# link_is_gone DEVICE
-link_is_gone()
-{
-	[ ! -e "/sys/class/infiniband/$1" ]
-}
-
 # The devices go with their namespaces, of which the kernel frees the names first.
 exclusive_down()
 {
 	ip netns delete a
 	ip netns delete b
 	wait_for 20 rdma system set netns shared
-	wait_for 20 link_is_gone "$DEV_A"
-	wait_for 20 link_is_gone "$DEV_B"
+	wait_for 20 no_device "$DEV_A"
+	wait_for 20 no_device "$DEV_B"
 }

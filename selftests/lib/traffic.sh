@@ -157,11 +157,6 @@ traffic_goes_on()
 	! is_over "$traffic" || { cat "$said"; ktap_fail "the traffic is over"; }
 }
 
-no_device()
-{
-	[ ! -e "/sys/class/infiniband/$1" ]
-}
-
 device_goes()
 {
 	at_once wait_for "$AT_ONCE_S" no_device "$1"
