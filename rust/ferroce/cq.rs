@@ -21,7 +21,7 @@ use crate::queues::Queues;
 use crate::stream::Poster;
 
 /// How long completions may arrive without a request for an event, until an owner that sleeps counts as
-/// one that polls.
+/// one that polls. Also how long an owner counts as one that sleeps after it armed a queue once.
 const AWAKE_MS: u32 = 20;
 
 /// The next completion that causes an event.
@@ -93,6 +93,9 @@ pub(crate) struct Cq {
     owner: Owner,
     /// The owner arms the queue and sleeps until there are completions.
     has_sleeper: Atomic<bool>,
+    /// It did so after an event, too. If not, when it armed the queue.
+    sleeps_often: Atomic<bool>,
+    armed_at: Atomic<usize>,
     /// The poster whose requests complete here.
     pub(crate) poster: Poster,
     #[pin]
@@ -111,9 +114,14 @@ struct Ring {
     /// The next slot to fill. It is independent of the shared index.
     producer: u32,
     armed: Armed,
-    /// When the owner last armed the queue or got an event, and how far it had polled.
+    /// When the owner last armed the queue or got an event, or the first completion after a rest. How far
+    /// it had polled then.
     awake_since: Ticks,
     polled_then: u32,
+    /// When the last completion was written.
+    written_at: Ticks,
+    /// An event was raised since the owner last armed the queue.
+    had_event: bool,
     overflowed: bool,
     telling: Telling,
 }
@@ -145,6 +153,8 @@ impl Cq {
             armed: Armed::No,
             awake_since: Ticks::now(),
             polled_then: 0,
+            written_at: Ticks::now(),
+            had_event: false,
             overflowed: false,
             telling: Telling::default(),
         };
@@ -154,6 +164,8 @@ impl Cq {
             upcall,
             owner,
             has_sleeper: Atomic::new(false),
+            sleeps_often: Atomic::new(false),
+            armed_at: Atomic::new(0),
             poster: Poster::new(),
             tell <- new_work!("ferroce::Cq::tell"),
             told <- new_condvar!("ferroce::Cq::told"),
@@ -179,10 +191,13 @@ impl Cq {
             if completed {
                 // Rules: CPL-18
                 ring.armed = Armed::No;
+                ring.had_event = true;
                 ring.note_awake();
-            } else if self.has_sleeper() && !self.is_kernel() && ring.is_polled() {
+            } else if !self.is_kernel() && self.has_sleeper() && ring.is_polled() {
                 self.has_sleeper.write_once(false);
+                self.sleeps_often.write_once(false);
             }
+            ring.written_at = Ticks::now();
             Notice {
                 completed,
                 overflowed: false,
@@ -204,6 +219,10 @@ impl Cq {
     // Rules: CPL-17
     pub(crate) fn arm(&self, armed: Armed) -> bool {
         let mut ring = self.ring.lock();
+        self.armed_at.write_once(Ticks::now().into());
+        if core::mem::take(&mut ring.had_event) {
+            self.sleeps_often.write_once(true);
+        }
         self.has_sleeper.write_once(true);
         ring.armed = ring.armed.max(armed);
         ring.note_awake();
@@ -211,10 +230,22 @@ impl Cq {
     }
 
     /// Returns true if the owner sleeps until there are completions, or did so lately, instead of
-    /// polling.
+    /// polling. This is a guess that affects only speed.
+    ///
+    /// An owner that polls may have armed a queue once, for its first completion, which never comes if the
+    /// peer only writes and reads.
     #[inline]
     pub(crate) fn has_sleeper(&self) -> bool {
-        self.has_sleeper.read_once()
+        if !self.has_sleeper.read_once() {
+            return false;
+        }
+        if self.sleeps_often.read_once()
+            || !Ticks::from(self.armed_at.read_once()).is_past(AWAKE_MS)
+        {
+            return true;
+        }
+        self.has_sleeper.write_once(false);
+        false
     }
 
     /// Returns true if the owner has polled all of it.
@@ -389,11 +420,15 @@ impl Ring {
         self.polled_then = self.shared.consumer();
     }
 
-    /// Returns true if the owner polls without arming the queue.
-    fn is_polled(&self) -> bool {
-        self.armed == Armed::No
-            && self.shared.consumer() != self.polled_then
-            && self.awake_since.is_past(AWAKE_MS)
+    /// Returns true if the owner polls without arming the queue. It may have armed the queue for a
+    /// solicited completion that does not come.
+    ///
+    /// A time without completions does not count: the owner may have slept for another reason.
+    fn is_polled(&mut self) -> bool {
+        if self.written_at.is_past(AWAKE_MS) {
+            self.note_awake();
+        }
+        self.shared.consumer() != self.polled_then && self.awake_since.is_past(AWAKE_MS)
     }
 
     // Rules: CPL-16

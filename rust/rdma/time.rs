@@ -34,6 +34,18 @@ impl Ticks {
     }
 }
 
+impl From<usize> for Ticks {
+    fn from(count: usize) -> Self {
+        Self(count)
+    }
+}
+
+impl From<Ticks> for usize {
+    fn from(time: Ticks) -> Self {
+        time.0
+    }
+}
+
 /// Sleeps for `ms` milliseconds at least. Process context.
 pub fn msleep(ms: u32) {
     // SAFETY: The caller may sleep.
