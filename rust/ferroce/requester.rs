@@ -56,7 +56,10 @@ pub(crate) fn doorbell(qp: ArcBorrow<'_, Qp>) -> Result {
 /// Sends posted requests, or has another context send them. Process or softirq context.
 fn serve_doorbell(qp: ArcBorrow<'_, Qp>) {
     let service = qp.fixed.service;
-    let has_polled = || qp.fixed.send_cq.is_empty();
+    // A poster that waits for replies may leave the completions of its sends, as of fi_inject().
+    let has_polled = |has_received: bool| {
+        qp.fixed.send_cq.is_empty() || (has_received && qp.fixed.recv_cq.is_empty())
+    };
     let ring = || {
         let poster = &qp.fixed.send_cq.poster;
         qp.stream.ring(poster, service.is_answered(), has_polled)

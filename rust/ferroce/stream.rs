@@ -29,6 +29,8 @@ pub(crate) struct Poster {
     busy: Atomic<u32>,
     /// An event for which the poster may have waited came since the last doorbell.
     heard: Atomic<bool>,
+    /// So did a completion of a receive.
+    received: Atomic<bool>,
 }
 
 impl Poster {
@@ -37,15 +39,20 @@ impl Poster {
             depth: Atomic::new(Depth::new().to_bits()),
             busy: Atomic::new(0),
             heard: Atomic::new(true),
+            received: Atomic::new(false),
         }
     }
 
     /// Notes a completion, or a request of the peer.
     #[inline]
     pub(crate) fn hear(&self) {
-        if !self.heard.read_once() {
-            self.heard.write_once(true);
-        }
+        set(&self.heard);
+    }
+
+    /// Notes a completion of a receive.
+    #[inline]
+    pub(crate) fn hear_received(&self) {
+        set(&self.received);
     }
 
     fn depth(&self) -> Depth {
@@ -97,16 +104,18 @@ impl Stream {
     /// Counts a doorbell and returns how to serve it.
     ///
     /// `is_answered` says whether requests complete by an acknowledgement. Others complete when they are
-    /// sent, so they need no probe. `has_polled` says whether the owner has seen all completions.
+    /// sent, so they need no probe. `has_polled` returns whether the owner has seen the completions for
+    /// which it may wait. Its parameter says whether there are receives among them.
     #[inline]
     pub(crate) fn ring(
         &self,
         poster: &Poster,
         is_answered: bool,
-        has_polled: impl FnOnce() -> bool,
+        has_polled: impl FnOnce(bool) -> bool,
     ) -> Serve {
         // A waiting poster sees the event for which it waits. It does not wait for an unsignaled request.
-        let was_idle = self.begin(poster) & take(&poster.heard) && has_polled();
+        let has_received = take(&poster.received);
+        let was_idle = self.begin(poster) & take(&poster.heard) && has_polled(has_received);
         let may_probe = || is_answered && another_cpu(CpuId::current()).is_some();
         let (depth, serve) = poster.depth().ring(was_idle, may_probe);
         poster.depth.write_once(depth.to_bits());
@@ -146,6 +155,14 @@ impl Stream {
         if self.posted_on.read_once() == CpuId::current().as_u32() {
             self.is_crowded.write_once(true);
         }
+    }
+}
+
+/// Sets `flag`.
+#[inline]
+fn set(flag: &Atomic<bool>) {
+    if !flag.read_once() {
+        flag.write_once(true);
     }
 }
 

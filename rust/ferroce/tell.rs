@@ -26,7 +26,11 @@ pub(crate) fn tell(qp: ArcBorrow<'_, Qp>, cq: &Arc<Cq>, deferred: Deferred) {
         srq.tell();
     }
     if deferred.completed {
-        qp.fixed.send_cq.poster.hear();
+        let poster = &qp.fixed.send_cq.poster;
+        poster.hear();
+        if Arc::ptr_eq(cq, &qp.fixed.recv_cq) {
+            poster.hear_received();
+        }
     }
     Cq::tell(cq, deferred.notice);
     match qp.fixed.owner {
