@@ -147,6 +147,9 @@ pub(crate) fn handle_left(qp: ArcBorrow<'_, Qp>) -> bool {
         kick::handle_backlog_on(qp, cpu);
         return false;
     }
+    // Replies to the same device are sent by softirqs. Like in a softirq, they come after all packets of this
+    // run, so that one reply is for many requests. Packets of a network have the CPU that received them reply.
+    let _bh = qp.own_peer().map(|_| BhDisabled::new());
     handle_backlog(qp)
 }
 
@@ -176,7 +179,7 @@ fn handle_some(qp: ArcBorrow<'_, Qp>, backlog: &Backlog) -> bool {
         responder::reply_at(qp, origin);
     }
     if had_responses {
-        kick::send_on(qp, origin);
+        requester::send_at(qp, origin);
     }
     more
 }

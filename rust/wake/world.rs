@@ -95,6 +95,8 @@ pub enum Broken {
     /// The handler of a response leaves the sending to the origin of an open backlog, without a
     /// mark.
     LeavesResponses,
+    /// Steered responses have nothing sent at their end.
+    LeavesBatches,
     /// Work is left to a CPU that is offline.
     LeavesToOffline,
     /// The work item of process context does not take its turn.
@@ -206,6 +208,7 @@ pub enum Op {
     /// Under the receive lock.
     Reply(Replier),
     ReplyAt(Cpu),
+    SendAt(Cpu),
     TurnBegin,
     TurnEnd,
     TakeOver,
@@ -741,6 +744,11 @@ impl State {
 }
 
 impl State {
+    /// Returns true if responses may allow something to be sent.
+    fn has_left(&self) -> bool {
+        self.is_blocked || self.again > 0
+    }
+
     /// Clears state without effect, so that equivalent states are equal.
     fn forget(&mut self, scenario: &Scenario) {
         self.contexts.sort_unstable();
@@ -847,6 +855,11 @@ impl Step<'_> {
             Op::ReplyAt(cpu) => {
                 if self.state.owed > 0 {
                     self.enqueue(Item::Reply, Queue::Softirq, cpu);
+                }
+            }
+            Op::SendAt(cpu) => {
+                if self.state.has_left() && !self.is_broken(Broken::LeavesBatches) {
+                    self.enqueue(Item::Send, Queue::Softirq, cpu);
                 }
             }
             Op::TurnBegin => self.begin_turn(),
@@ -1029,7 +1042,7 @@ impl Step<'_> {
         let is_received = self.scenario.is_local && self.state.under_way == 0;
         let is_free = is_known || (!needs_order && is_received);
         let ahead = ahead.filter(|_| !is_free);
-        let has_left = self.state.is_blocked || self.state.again > 0;
+        let has_left = self.state.has_left();
         let gate = SendGate {
             is_handed_over: self.state.is_handed_over,
             stops_sending: self.state.send_stops,
@@ -1325,7 +1338,7 @@ impl Step<'_> {
             return;
         };
         if batch.had_responses {
-            self.then(&[Op::Queue(Item::Send, Queue::Softirq, origin)]);
+            self.then(&[Op::SendAt(origin)]);
         }
         if batch.had_requests {
             self.then(&[Op::ReplyAt(origin)]);

@@ -215,6 +215,7 @@ fn memory_that_is_absent_or_gone() {
 fn a_response_must_not_be_left_to_the_origin() {
     let expected = "a request to be sent is left";
     breaks(Broken::LeavesResponses, BUSY, expected);
+    breaks(Broken::LeavesBatches, BUSY, expected);
 }
 
 #[test]

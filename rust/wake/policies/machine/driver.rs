@@ -419,7 +419,7 @@ impl Machine {
             if had_requests && self.qps[qp].owes() {
                 self.reply_on(qp, origin, cx);
             }
-            if had_responses {
+            if had_responses && self.qps[qp].has_left() {
                 self.send_on(qp, origin, cx);
             }
         }
