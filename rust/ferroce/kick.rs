@@ -12,7 +12,6 @@
 use kernel::cpu::CpuId;
 use kernel::sync::{Arc, ArcBorrow};
 use rdma::timer::now_ns;
-use rdma::work::Queue;
 
 use crate::policy::{Placement, RECENT_NS};
 use crate::qp::{work, Qp};
@@ -51,31 +50,45 @@ pub(crate) fn handle_responses_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     let _ = queue.enqueue_on::<Arc<Qp>, { work::RESPONSES }>(cpu, qp.into());
 }
 
-/// Continues in process context on `cpu` with all pending work.
+/// Continues in process context on `cpu` with all pending work. Work that takes turns may get another CPU,
+/// unless its packets need order.
 pub(crate) fn run_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
+    if qp.takes_turns() {
+        return run_in_turn(qp, cpu);
+    }
     let queues = &qp.shared().queues;
-    let takes_turns = qp.takes_turns();
-    let queue: &Queue = match takes_turns {
-        true => &queues.bound,
-        false => &queues.bound_high,
-    };
-    let queued = queue.enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into());
-    if queued.is_ok() && !takes_turns {
+    let queued = queues
+        .bound_high
+        .enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into());
+    if queued.is_ok() {
         queues.nudge(cpu);
     }
+}
+
+/// Does the same at normal priority.
+fn run_in_turn(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
+    let queues = &qp.shared().queues;
+    if !qp.fixed.service.needs_order() && qp.stream.needs_worker() {
+        return run_at_leisure(qp, None);
+    }
+    // Before it runs.
+    qp.stream.note_queued();
+    let _ = queues
+        .bound
+        .enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into());
 }
 
 /// Continues in process context on a CPU that the scheduler chooses. If no CPU is idle, this may be the
 /// CPU that sent last.
 pub(crate) fn run_anywhere(qp: ArcBorrow<'_, Qp>) {
     let queues = &qp.shared().queues;
-    let takes_turns = qp.takes_turns();
-    let queue: &Queue = match takes_turns {
-        true => &queues.unbound,
-        false => &queues.unbound_high,
-    };
-    let queued = queue.enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
-    if queued.is_err() || takes_turns || !qp.last_sent.is_within(RECENT_NS) {
+    if qp.takes_turns() {
+        return run_at_leisure(qp, None);
+    }
+    let queued = queues
+        .unbound_high
+        .enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
+    if queued.is_err() || !qp.last_sent.is_within(RECENT_NS) {
         return;
     }
     if let Some(cpu) = qp.last_sent.cpu() {

@@ -100,6 +100,22 @@ pub(crate) fn is_turn_over(at: u64, now: u64) -> bool {
     now.saturating_sub(at) >= TURN_NS
 }
 
+/// How long a work item may wait for the worker of a CPU, until it uses another one.
+const LONG_WAIT_NS: u64 = 10_000_000;
+
+/// For how long it does.
+const APART_NS: u64 = 100_000_000;
+
+/// Returns true if a work item that was queued for the worker of a CPU at `queued_at` has waited long.
+pub(crate) fn is_long_wait(queued_at: Stamp, now: u64) -> bool {
+    !queued_at.is_within(now, LONG_WAIT_NS)
+}
+
+/// Returns true if a work item that had waited long at `waited_at` should use another worker.
+pub(crate) fn is_apart(waited_at: Stamp, now: u64) -> bool {
+    waited_at.is_within(now, APART_NS)
+}
+
 /// A time in units of 1024 ns, modulo 2^32 units (73 minutes).
 #[derive(Clone, Copy)]
 pub(crate) struct Stamp(pub(crate) u32);

@@ -22,6 +22,7 @@ impl WorkItem<{ work::RUN }> for Qp {
         if !this.turn.begin() {
             return;
         }
+        this.stream.note_begun();
         let has_more = go_on(this.as_arc_borrow());
         if this.turn.end() {
             requester::run_later(this.as_arc_borrow());

@@ -10,9 +10,10 @@
 use kernel::cpu::CpuId;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use rdma::sync::Marked;
+use rdma::timer::now_ns;
 use rdma::work::another_cpu;
 
-use crate::policy::{Depth, Placement, Serve, StreamHints, BATCH};
+use crate::policy::{is_apart, is_long_wait, Depth, Placement, Serve, Stamp, StreamHints, BATCH};
 
 /// The observed behaviour of the poster of all queue pairs whose requests complete in one
 /// completion queue.
@@ -73,6 +74,10 @@ pub(crate) struct Stream {
     is_crowded: Atomic<bool>,
     /// Doorbells since the last one that sent requests, on a single CPU; fewer than [`BATCH`].
     behind: Atomic<u32>,
+    /// When the work item was queued for the worker of a CPU; 0 if it is not.
+    queued_at: Atomic<u32>,
+    /// When it last had waited long for that worker.
+    waited_at: Atomic<u32>,
 }
 
 impl Stream {
@@ -82,6 +87,8 @@ impl Stream {
             posted_on: Atomic::new(u32::MAX),
             is_crowded: Atomic::new(false),
             behind: Atomic::new(0),
+            queued_at: Atomic::new(0),
+            waited_at: Atomic::new(0),
         }
     }
 
@@ -148,6 +155,32 @@ impl Stream {
         let behind = self.behind.read_once().wrapping_add(1) % BATCH;
         self.behind.write_once(behind);
         behind == 0
+    }
+
+    /// Notes that the work item is to be queued for the worker of a CPU, behind other items.
+    pub(crate) fn note_queued(&self) {
+        if self.queued_at.read_once() == 0 {
+            self.queued_at.write_once(Stamp::new(now_ns()).0);
+        }
+    }
+
+    /// Notes that the work item runs, and whether it had to wait long for a worker.
+    pub(crate) fn note_begun(&self) {
+        let queued_at = self.queued_at.read_once();
+        if queued_at == 0 {
+            return;
+        }
+        self.queued_at.write_once(0);
+        let now = now_ns();
+        if is_long_wait(Stamp(queued_at), now) {
+            self.waited_at.write_once(Stamp::new(now).0);
+        }
+    }
+
+    /// Returns true if the work item should have a worker of its own. The worker of a CPU runs its items one
+    /// after the other. So with many queue pairs each would wait for the turns of all.
+    pub(crate) fn needs_worker(&self) -> bool {
+        is_apart(Stamp(self.waited_at.read_once()), now_ns())
     }
 
     /// Notes that the work item runs on this CPU.

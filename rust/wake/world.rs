@@ -922,20 +922,20 @@ impl Step<'_> {
     // Where work goes.
 
     fn enqueue(&mut self, item: Item, queue: Queue, cpu: Cpu) {
-        let cpu = match queue.is_bound() {
-            true if self.state.is_online(cpu) => cpu,
-            true => self.cpu(),
-            false => 0,
-        };
         let work = self.state.works[item as usize];
         if work.pending.is_some() {
             return;
         }
         // The owner may begin to sleep at any time.
         let queue = match queue {
-            Queue::BoundHigh if self.guess() => Queue::Bound,
+            Queue::BoundHigh if self.guess() => self.queue_in_turn(),
             Queue::UnboundHigh if self.guess() => Queue::Unbound,
             queue => queue,
+        };
+        let cpu = match queue.is_bound() {
+            true if self.state.is_online(cpu) => cpu,
+            true => self.cpu(),
+            false => 0,
         };
         // As the kernel does: behind a current run of the same queue, and on the workers that got
         // the item last.
@@ -946,6 +946,14 @@ impl Step<'_> {
             .filter(|last| last.0 == queue && is_running(*last));
         let pool = last.unwrap_or((queue, cpu));
         self.state.works[item as usize].pending = Some(pool);
+    }
+
+    /// Returns the queue of work that takes turns.
+    fn queue_in_turn(&mut self) -> Queue {
+        match !self.scenario.needs_order && self.guess() {
+            true => Queue::Unbound,
+            false => Queue::Bound,
+        }
     }
 
     fn run_later(&mut self) {

@@ -3,8 +3,8 @@
 //! The decisions of each rule of the policy in the cases that matter.
 
 use crate::policy::{
-    is_backlog_run_over, is_sending, is_turn_over, Arrivals, Budget, Overtaking, Placement, Sent,
-    Stamp, StreamHints, BATCH, LARGE, MOST_ASIDE, MUCH, SLOW_NS,
+    is_apart, is_backlog_run_over, is_long_wait, is_sending, is_turn_over, Arrivals, Budget,
+    Overtaking, Placement, Sent, Stamp, StreamHints, BATCH, LARGE, MOST_ASIDE, MUCH, SLOW_NS,
 };
 use crate::wake::Came;
 
@@ -102,6 +102,16 @@ fn a_turn_is_over_in_time() {
     assert!(!is_turn_over(now, now));
     assert!(!is_turn_over(now, now + MS / 4));
     assert!(is_turn_over(now, now + MS));
+}
+
+#[test]
+fn a_work_item_that_waits_long_gets_another_worker_for_a_time() {
+    let now = 1_000_000 * MS;
+    let at = Stamp::new(now);
+    assert!(!is_long_wait(at, now + 9 * MS));
+    assert!(is_long_wait(at, now + 11 * MS));
+    assert!(is_apart(at, now + 99 * MS));
+    assert!(!is_apart(at, now + 101 * MS));
 }
 
 #[test]
