@@ -57,7 +57,7 @@ def libfabric():
                   {"endpoint": endpoint, "provider": provider, "size": LARGE},
                   quick=provider in ("verbs", "rxm"))
     yield App("libfabric", "libfabric msg 64 B", "libfabric", "us",
-              {"endpoint": "msg", "provider": "verbs", "size": SMALL}, much=3000)
+              {"endpoint": "msg", "provider": "verbs", "size": SMALL}, quick=True, much=3000)
 
 
 def qperf():
