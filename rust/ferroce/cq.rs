@@ -21,8 +21,24 @@ use crate::queues::Queues;
 use crate::stream::Poster;
 
 /// How long completions may arrive without a request for an event, until an owner that sleeps counts as
-/// one that polls. Also how long an owner counts as one that sleeps after it armed a queue once.
+/// one that polls.
 const AWAKE_MS: u32 = 20;
+
+/// How long an owner counts as one that sleeps, after it armed its queue once.
+const ONCE_MS: u32 = 20;
+
+/// The same after the last arming or event of an owner that sleeps again and again.
+const OFTEN_MS: u32 = 1000;
+
+/// What the owner does until there are completions. A guess that affects only speed.
+mod habit {
+    /// It polls.
+    pub(super) const POLLS: u32 = 0;
+    /// It has armed the queue. It may poll nevertheless, and never arm the queue again.
+    pub(super) const ARMED_ONCE: u32 = 1;
+    /// It has armed the queue again after an event, so it sleeps.
+    pub(super) const SLEEPS: u32 = 2;
+}
 
 /// The next completion that causes an event.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,10 +107,9 @@ pub(crate) struct Cq {
     resizing: Mutex<()>,
     upcall: CqUpcall,
     owner: Owner,
-    /// The owner arms the queue and sleeps until there are completions.
-    has_sleeper: Atomic<bool>,
-    /// It did so after an event, too. If not, when it armed the queue.
-    sleeps_often: Atomic<bool>,
+    /// One of [`habit`]. It changes under `ring`.
+    habit: Atomic<u32>,
+    /// When the owner last armed the queue or got an event.
     armed_at: Atomic<usize>,
     /// The poster whose requests complete here.
     pub(crate) poster: Poster,
@@ -114,13 +129,14 @@ struct Ring {
     /// The next slot to fill. It is independent of the shared index.
     producer: u32,
     armed: Armed,
-    /// When the owner last armed the queue or got an event, or the first completion after a rest. How far
-    /// it had polled then.
+    /// When the current period of observation began, and how far the owner had polled.
     awake_since: Ticks,
     polled_then: u32,
+    /// The owner polled in the last period, too.
+    polled_before: bool,
     /// When the last completion was written.
     written_at: Ticks,
-    /// An event was raised since the owner last armed the queue.
+    /// An event was raised since the owner last armed the queue, or began to poll.
     had_event: bool,
     overflowed: bool,
     telling: Telling,
@@ -153,6 +169,7 @@ impl Cq {
             armed: Armed::No,
             awake_since: Ticks::now(),
             polled_then: 0,
+            polled_before: false,
             written_at: Ticks::now(),
             had_event: false,
             overflowed: false,
@@ -163,8 +180,7 @@ impl Cq {
             resizing <- new_mutex!((), "ferroce::Cq::resizing"),
             upcall,
             owner,
-            has_sleeper: Atomic::new(false),
-            sleeps_often: Atomic::new(false),
+            habit: Atomic::new(habit::POLLS),
             armed_at: Atomic::new(0),
             poster: Poster::new(),
             tell <- new_work!("ferroce::Cq::tell"),
@@ -192,10 +208,13 @@ impl Cq {
                 // Rules: CPL-18
                 ring.armed = Armed::No;
                 ring.had_event = true;
-                ring.note_awake();
-            } else if !self.is_kernel() && self.has_sleeper() && ring.is_polled() {
-                self.has_sleeper.write_once(false);
-                self.sleeps_often.write_once(false);
+                self.note_armed(&mut ring);
+            } else if self.habit.read_once() != habit::POLLS
+                && !self.is_kernel()
+                && ring.is_polled()
+            {
+                ring.had_event = false;
+                self.habit.write_once(habit::POLLS);
             }
             ring.written_at = Ticks::now();
             Notice {
@@ -219,33 +238,36 @@ impl Cq {
     // Rules: CPL-17
     pub(crate) fn arm(&self, armed: Armed) -> bool {
         let mut ring = self.ring.lock();
-        self.armed_at.write_once(Ticks::now().into());
-        if core::mem::take(&mut ring.had_event) {
-            self.sleeps_often.write_once(true);
-        }
-        self.has_sleeper.write_once(true);
+        let known = match core::mem::take(&mut ring.had_event) {
+            true => habit::SLEEPS,
+            false => habit::ARMED_ONCE,
+        };
+        self.habit.write_once(known.max(self.habit.read_once()));
         ring.armed = ring.armed.max(armed);
-        ring.note_awake();
+        self.note_armed(&mut ring);
         ring.shared.consumer() != ring.producer
+    }
+
+    /// Notes that the owner arms the queue, or gets an event.
+    fn note_armed(&self, ring: &mut Ring) {
+        self.armed_at.write_once(Ticks::now().into());
+        ring.observe_anew();
     }
 
     /// Returns true if the owner sleeps until there are completions, or did so lately, instead of
     /// polling. This is a guess that affects only speed.
     ///
-    /// An owner that polls may have armed a queue once, for its first completion, which never comes if the
-    /// peer only writes and reads.
+    /// An owner that polls may have armed a queue for a completion that never comes, because its peer only
+    /// writes and reads. The kernel never only polls.
     #[inline]
     pub(crate) fn has_sleeper(&self) -> bool {
-        if !self.has_sleeper.read_once() {
-            return false;
+        let is_past = |ms| Ticks::from(self.armed_at.read_once()).is_past(ms);
+        match self.habit.read_once() {
+            habit::POLLS => false,
+            _ if self.is_kernel() => true,
+            habit::ARMED_ONCE => !is_past(ONCE_MS),
+            _ => !is_past(OFTEN_MS),
         }
-        if self.sleeps_often.read_once()
-            || !Ticks::from(self.armed_at.read_once()).is_past(AWAKE_MS)
-        {
-            return true;
-        }
-        self.has_sleeper.write_once(false);
-        false
     }
 
     /// Returns true if the owner has polled all of it.
@@ -414,21 +436,35 @@ impl Ring {
         true
     }
 
-    /// Notes that the owner arms the queue, or gets an event.
-    fn note_awake(&mut self) {
+    /// Begins a period of observation.
+    fn observe(&mut self) {
         self.awake_since = Ticks::now();
         self.polled_then = self.shared.consumer();
     }
 
-    /// Returns true if the owner polls without arming the queue. It may have armed the queue for a
-    /// solicited completion that does not come.
+    /// Begins the first period of observation.
+    fn observe_anew(&mut self) {
+        self.observe();
+        self.polled_before = false;
+    }
+
+    /// Returns true if the owner polls without arming the queue.
     ///
-    /// A time without completions does not count: the owner may have slept for another reason.
+    /// A time without completions does not count: the owner may have slept for another reason. If the queue is
+    /// armed for a solicited completion, the owner may have polled the earlier ones and then slept, so it has
+    /// to poll in two periods.
     fn is_polled(&mut self) -> bool {
         if self.written_at.is_past(AWAKE_MS) {
-            self.note_awake();
+            self.observe_anew();
         }
-        self.shared.consumer() != self.polled_then && self.awake_since.is_past(AWAKE_MS)
+        if !self.awake_since.is_past(AWAKE_MS) {
+            return false;
+        }
+        let has_polled = self.shared.consumer() != self.polled_then;
+        let is_sure = self.armed == Armed::No || self.polled_before;
+        self.observe();
+        self.polled_before = has_polled;
+        has_polled && is_sure
     }
 
     // Rules: CPL-16

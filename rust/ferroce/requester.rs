@@ -187,8 +187,8 @@ pub(crate) fn handle_response(
     send_by(qp, wake::after_response(run, origin, has_left, act));
 }
 
-/// Queues the work item that sends on `cpu`, if the responses may allow something. Process or softirq
-/// context.
+/// Queues the work item that sends on `cpu`, if responses allow something that the last run had to leave. A
+/// run that ended for another reason has its own successor. Process or softirq context.
 pub(crate) fn send_at(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     if qp.send.lock().service.has_left() {
         kick::send_on(qp, cpu);

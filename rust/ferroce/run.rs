@@ -29,6 +29,7 @@ impl WorkItem<{ work::RUN }> for Qp {
         }
         if has_more {
             let_others(&this);
+            this.stream.note_yielded();
         }
     }
 }

@@ -164,6 +164,13 @@ impl Stream {
         }
     }
 
+    /// Does not count the time until now as waiting, as the work item itself let other tasks run.
+    pub(crate) fn note_yielded(&self) {
+        if self.queued_at.read_once() != 0 {
+            self.queued_at.write_once(Stamp::new(now_ns()).0);
+        }
+    }
+
     /// Notes that the work item runs, and whether it had to wait long for a worker.
     pub(crate) fn note_begun(&self) {
         let queued_at = self.queued_at.read_once();
