@@ -130,7 +130,7 @@ struct Ring {
     producer: u32,
     armed: Armed,
     /// When the current period of observation began, and how far the owner had polled.
-    awake_since: Ticks,
+    observed_since: Ticks,
     polled_then: u32,
     /// The owner polled in the last period, too.
     polled_before: bool,
@@ -167,7 +167,7 @@ impl Cq {
             shared,
             producer: 0,
             armed: Armed::No,
-            awake_since: Ticks::now(),
+            observed_since: Ticks::now(),
             polled_then: 0,
             polled_before: false,
             written_at: Ticks::now(),
@@ -438,7 +438,7 @@ impl Ring {
 
     /// Begins a period of observation.
     fn observe(&mut self) {
-        self.awake_since = Ticks::now();
+        self.observed_since = Ticks::now();
         self.polled_then = self.shared.consumer();
     }
 
@@ -457,7 +457,7 @@ impl Ring {
         if self.written_at.is_past(AWAKE_MS) {
             self.observe_anew();
         }
-        if !self.awake_since.is_past(AWAKE_MS) {
+        if !self.observed_since.is_past(AWAKE_MS) {
             return false;
         }
         let has_polled = self.shared.consumer() != self.polled_then;

@@ -67,15 +67,12 @@ pub(crate) fn run_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
 
 /// Does the same at normal priority.
 fn run_in_turn(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
-    let queues = &qp.shared().queues;
     if !qp.fixed.service.needs_order() && qp.stream.needs_worker() {
         return run_at_leisure(qp, None);
     }
     // Before it runs.
     qp.stream.note_queued();
-    let _ = queues
-        .bound
-        .enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into());
+    run_at_leisure(qp, Some(cpu));
 }
 
 /// Continues in process context on a CPU that the scheduler chooses. If no CPU is idle, this may be the
