@@ -160,7 +160,7 @@ pub(crate) enum Overtaking {
 pub(crate) struct Sent {
     /// The time of the last packet.
     pub(crate) at: Stamp,
-    /// The time of the last run that sent much.
+    /// The time of the last run that sent much, or several replies.
     pub(crate) much_at: Stamp,
     /// The peer has acknowledged all packets.
     pub(crate) is_acknowledged: bool,

@@ -63,16 +63,13 @@ trait Source {
 /// One run of a half.
 struct Pass {
     budget: Budget,
-    /// A packet was sent.
-    has_sent: bool,
+    /// The number of sent packets.
+    sent: u32,
 }
 
 impl Pass {
     fn new(budget: Budget) -> Self {
-        Self {
-            budget,
-            has_sent: false,
-        }
+        Self { budget, sent: 0 }
     }
 }
 
@@ -100,7 +97,7 @@ fn pump<S: Source>(
         };
         pass.budget.spend(transmit.source.len());
         let Err(miss) = tx::send(path, &transmit, credit, stats) else {
-            pass.has_sent = true;
+            pass.sent = pass.sent.saturating_add(1);
             continue;
         };
         match source.deferred().faults.sort(miss) {
@@ -270,7 +267,7 @@ fn connected(
         psn: Psn::new(0),
     };
     let run = pump(qp, &mut source, &mut route.path, stats, &mut pass);
-    if pass.has_sent {
+    if pass.sent > 0 {
         qp.last_sent.note();
         qp.last_sent.note_at(now.as_ns());
     }
@@ -307,7 +304,7 @@ fn datagrams(qp: &Qp, sender: &mut QpSender, host: &mut SendSide<'_>, now: Insta
             break run;
         }
     };
-    if pass.has_sent {
+    if pass.sent > 0 {
         qp.last_sent.note();
         qp.last_sent.note_at(now.as_ns());
     }
@@ -330,10 +327,15 @@ pub(crate) fn replies(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) -> 
         let mut pass = Pass::new(Budget::new(route.path.keeps_own()));
         let mut source = Replies { responder, host };
         let run = pump(qp, &mut source, &mut route.path, stats, &mut pass);
-        if pass.has_sent {
+        if pass.sent > 0 {
             qp.last_replied.note();
         }
-        flush_path(qp, &qp.last_replied, &mut route.path, stats, true);
+        let is_noted = flush_path(qp, &qp.last_replied, &mut route.path, stats, true);
+        // All frames of a train count as received once their receiver begins with the first one. Replies of
+        // another CPU would overtake the rest.
+        if pass.sent > 1 && !is_noted && !route.path.keeps_own() {
+            qp.last_replied.note_much(now_ns());
+        }
         run
     });
     if run == Run::Absent {
@@ -342,9 +344,9 @@ pub(crate) fn replies(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) -> 
     run
 }
 
-/// Sends the pending train, and notes whether the run sent much. `goes_on` says whether this CPU will
-/// continue to send.
-fn flush_path(qp: &Qp, last: &LastSent, path: &mut Path, stats: &Stats, goes_on: bool) {
+/// Sends the pending train, and notes whether the run sent much. Returns true if it did. `goes_on` says
+/// whether this CPU will continue to send.
+fn flush_path(qp: &Qp, last: &LastSent, path: &mut Path, stats: &Stats, goes_on: bool) -> bool {
     let bytes = tx::flush(path, &qp.fixed.credit, stats);
     if let Some(frames) = path.take_own() {
         if let Err(drop) = own::pass(qp, frames) {
@@ -352,11 +354,12 @@ fn flush_path(qp: &Qp, last: &LastSent, path: &mut Path, stats: &Stats, goes_on:
         }
     }
     if bytes < MUCH {
-        return;
+        return false;
     }
     let now = now_ns();
     if keeps_busy(bytes, goes_on) {
         qp.shared().senders.note(now);
     }
     last.note_much(now);
+    true
 }
