@@ -59,7 +59,7 @@ pub(crate) struct Deferred {
     pub(crate) srq_is_low: bool,
     /// A request waits until a work item has found its destination.
     pub(crate) waits_for_address: bool,
-    /// The peer has not answered in time.
+    /// The peer has not answered within the timeout of the queue pair.
     pub(crate) is_overdue: bool,
     /// Memory to fault in.
     pub(crate) faults: Faults,

@@ -286,7 +286,8 @@ fn send_here(
 ) -> Run {
     let needs_order = qp.fixed.service.needs_order();
     // Only this run knows the result of a fault. Another one would fault, and fail, again.
-    // A retransmission after a timeout has no order to keep.
+    // A retransmission after a timeout has no order to keep. A probe has, and so have new packets behind it:
+    // those ahead may only be slow.
     let is_for_here = deferred.faults.has_outcome() || deferred.is_overdue;
     // Neither have requests after the acknowledgement of all packets.
     let is_free = is_for_here || is_known_received(&qp, half);
@@ -387,15 +388,13 @@ impl TimerCallback for Qp {
     fn expired(this: ArcBorrow<'_, Self>) {
         let mut has_unsent = false;
         let run = run_at(this, None, |half, deferred, now| {
-            has_unsent = half.send.queue.waiting() > 0 || half.service.has_unsent();
-            if half.waiting.holds_packets() {
-                return;
+            if !half.waiting.holds_packets() {
+                let is_overdue = this.with_send(half, None, deferred, |service, host, _| {
+                    service.handle_timeout(now, host)
+                });
+                deferred.is_overdue = is_overdue;
             }
-            let deadline = half.service.poll_timeout();
-            deferred.is_overdue = deadline.is_some_and(|at| at.as_ns() <= now.as_ns());
-            this.with_send(half, None, deferred, |service, host, _| {
-                service.handle_timeout(now, host);
-            });
+            has_unsent = half.send.queue.waiting() > 0 || half.service.has_unsent();
         });
         let has_sent_lately = || this.last_sent.is_within(SLOW_NS);
         let sender = wake::after_timer(run, has_unsent, has_sent_lately);

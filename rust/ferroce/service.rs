@@ -290,9 +290,11 @@ impl SendService {
         }
     }
 
-    pub(crate) fn handle_timeout(&mut self, now: Instant, host: &mut SendSide<'_>) {
-        if let Self::Connected(_, requester) = self {
-            requester.handle_timeout(now, host);
+    /// See [`roce::send::Requester::handle_timeout`].
+    pub(crate) fn handle_timeout(&mut self, now: Instant, host: &mut SendSide<'_>) -> bool {
+        match self {
+            Self::Connected(_, requester) => requester.handle_timeout(now, host),
+            Self::Datagram(_) => false,
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::completion::Status;
 use crate::congestion::{Control, Loss};
 use crate::event::Event;
 use crate::host::SendHost;
-use crate::limits::{self, RNR_RETRY_INFINITE};
+use crate::limits::{MAX_PROBE_DOUBLINGS, MAX_TIMEOUT_DOUBLINGS, RNR_RETRY_INFINITE};
 use crate::time::{Instant, RnrTimer};
 
 impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
@@ -33,11 +33,17 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
 
     /// Handles the passing of time; [`poll_transmit`](Self::poll_transmit) may have more after it.
     /// May be called at any time; does nothing before [`poll_timeout`](Self::poll_timeout).
-    pub fn handle_timeout<H: SendHost<Payload = P>>(&mut self, now: Instant, host: &mut H) {
-        if let Some(mut running) = self.running() {
-            let outcome = running.handle_timeout(now, host);
-            self.settle(outcome, host);
-        }
+    ///
+    /// Returns true if the timeout of the queue pair, or the wait for a receiver, is over. If not, there may still be
+    /// a probe to send, though earlier packets may only be slow.
+    pub fn handle_timeout<H: SendHost<Payload = P>>(&mut self, now: Instant, host: &mut H) -> bool {
+        let Some(mut running) = self.running() else {
+            return false;
+        };
+        let is_over = running.sequence.is_timed_out(now);
+        let outcome = running.handle_timeout(now, host);
+        self.settle(outcome, host);
+        is_over
     }
 }
 
@@ -164,6 +170,14 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
 }
 
 impl Sequence {
+    /// Returns true if the timer, which is not that of a probe, has expired.
+    fn is_timed_out(&self, now: Instant) -> bool {
+        match self.timer {
+            Timer::Off => false,
+            Timer::Rnr(at) | Timer::Ack(at) => at <= now,
+        }
+    }
+
     /// Has the law of congestion control react to a loss.
     pub(super) fn lost(&mut self, loss: Loss, now: Instant) {
         let path = self.path(now);
@@ -185,21 +199,30 @@ impl Sequence {
 
     /// Waits for an acknowledgement from now on, if the queue pair has a timeout.
     ///
-    /// After a timeout it waits twice as long, after two four times, the most that the timeout of a
-    /// queue pair may last: a peer that is only slow, as one on a busy host, is not given up.
+    /// It waits longer if answers usually take about as long, as from a peer on a busy host. After a timeout it waits
+    /// twice as long, after two four times, so that such a peer is not given up. Four times is the most in any case.
     pub(super) fn arm_ack_timer(&mut self, now: Instant) {
         // Rules: RTY-16
         if !self.is_acknowledged() {
             return;
         }
-        // Rules: RTY-3
-        let patience = 1u64.wrapping_shl(limits::MAX_TIMEOUT_DOUBLINGS.min(self.timeouts.into()));
         self.timer = match self.config.timeout.delay_ns() {
-            Some(delay_ns) => Timer::Ack(now.after_ns(delay_ns.saturating_mul(patience))),
+            Some(least_ns) => Timer::Ack(now.after_ns(self.ack_wait_ns(least_ns))),
             // Rules: RTY-4
             None => Timer::Off,
         };
         self.arm_probe(now);
+    }
+
+    /// Returns how long to wait for an acknowledgement, for a timeout of `least_ns`.
+    // Rules: RTY-3
+    #[inline]
+    fn ack_wait_ns(&self, least_ns: u64) -> u64 {
+        let most_ns = least_ns.saturating_mul(1 << MAX_TIMEOUT_DOUBLINGS);
+        let patience = 1u64.wrapping_shl(MAX_TIMEOUT_DOUBLINGS.min(self.timeouts.into()));
+        let usual_ns = self.round_trip.usual_ns().unwrap_or(0).saturating_mul(2);
+        let waits_ns = least_ns.saturating_mul(patience);
+        waits_ns.max(usual_ns.min(most_ns))
     }
 
     /// Waits for some round trips from now on before it asks for an answer once more.
@@ -212,7 +235,7 @@ impl Sequence {
 
     /// Doubles `waits_ns` for each question that was asked since the last answer.
     pub(super) fn backed_off_ns(&self, waits_ns: u64) -> u64 {
-        let doublings = self.probes.min(limits::MAX_PROBE_DOUBLINGS);
+        let doublings = self.probes.min(MAX_PROBE_DOUBLINGS);
         let factor = 1u64.wrapping_shl(doublings.into());
         waits_ns.saturating_mul(factor)
     }

@@ -194,12 +194,14 @@ impl RoundTrip {
 
     /// Returns the nanoseconds after which an answer is late.
     pub(super) fn patience_ns(&self) -> u64 {
-        match self.average {
-            0 => INITIAL_PATIENCE_NS,
-            average => {
-                u64::from(average).saturating_add(u64::from(self.deviation).saturating_mul(4))
-            }
-        }
+        self.usual_ns().unwrap_or(INITIAL_PATIENCE_NS)
+    }
+
+    /// Returns the same if something was measured.
+    #[inline]
+    pub(super) fn usual_ns(&self) -> Option<u64> {
+        let varies_ns = u64::from(self.deviation).saturating_mul(4);
+        (self.average > 0).then(|| u64::from(self.average).saturating_add(varies_ns))
     }
 
     /// Returns the nanoseconds without a packet after which an answer is lost, if packets that were sent before it

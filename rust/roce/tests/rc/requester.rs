@@ -695,6 +695,39 @@ fn the_timer_sends_again_and_gives_up() {
     assert_eq!(lone.count(Event::RetryExceeded), 1);
 }
 
+// Rules: RTY-3
+#[test]
+fn the_timer_waits_for_a_peer_that_is_usually_slow() {
+    for (round_trip_ns, patience) in [
+        (TIMEOUT_NS / 8, 1..=1),
+        (TIMEOUT_NS * 3 / 4, 2..=4),
+        (TIMEOUT_NS * 3, 4..=4),
+    ] {
+        let mut lone = Lone::with(config(), &[(send(), 10); 20]);
+        let asks = lone.poll_psns().len() as u32;
+        for psn in 0..asks {
+            lone.now = lone.now.after_ns(round_trip_ns);
+            lone.ack(psn);
+        }
+        lone.post(20, send(), 10, SendFlags::default());
+        lone.poll_psns();
+        let most_ns = patience.end() * TIMEOUT_NS;
+        lone.now = lone.now.after_ns(patience.start() * TIMEOUT_NS - 1);
+        lone.sleep(0);
+        assert_eq!(
+            lone.count(Event::AckTimeout),
+            0,
+            "round trip {round_trip_ns} ns"
+        );
+        lone.sleep(most_ns);
+        assert_eq!(
+            lone.count(Event::AckTimeout),
+            1,
+            "round trip {round_trip_ns} ns"
+        );
+    }
+}
+
 // Rules: RTY-5
 #[test]
 fn what_is_sent_later_does_not_put_the_timer_off() {
