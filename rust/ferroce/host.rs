@@ -61,6 +61,8 @@ pub(crate) struct Deferred {
     pub(crate) waits_for_address: bool,
     /// The peer has not answered within the timeout of the queue pair.
     pub(crate) is_overdue: bool,
+    /// Requests are sent after the current packets.
+    pub(crate) is_left: bool,
     /// Memory to fault in.
     pub(crate) faults: Faults,
 }

@@ -431,29 +431,30 @@ impl Depth {
     }
 }
 
-/// Requests in a row that count as single before the next test.
+/// Packets in a row that count as single before the next test.
 const TRUST: u8 = 16;
 
-/// Distinguishes single requests of the peer, each sent after the reply to the one before, from groups.
+/// Distinguishes single packets of the peer, each sent after the answer to the one before, from groups.
 ///
-/// A single request gets its reply at once, without a softirq. A group gets one reply after its last
-/// request. Only an immediate reply shows which case it is. So some replies are immediate in any case,
-/// and fewer of them the more often there was a group or not.
+/// It serves requests that need a reply, and responses that allow new requests. A single packet gets its
+/// answer at once, without a softirq. A group gets its answers together, after its last packet. Only an
+/// immediate answer shows which case it is. So some answers are immediate in any case, and fewer of them
+/// the more often there was a group or not.
 ///
 /// This is a guess that affects only speed. But after each [`Came::First`] the caller has to call
 /// [`end`](Self::end).
 #[derive(Default)]
 pub(crate) struct Arrivals {
-    /// Requests that wait for a reply after the last of the group.
+    /// Packets that wait for an answer after the last of the group.
     waiting: u8,
-    /// Requests that count as single after that.
+    /// Packets that count as single after that.
     trust: u8,
     /// The rest of them.
     left: u8,
 }
 
 impl Arrivals {
-    /// Counts a request and returns how to reply.
+    /// Counts a packet and returns how to answer.
     #[inline]
     pub(crate) fn note(&mut self) -> Came {
         if let Some(left) = self.left.checked_sub(1) {
@@ -467,7 +468,7 @@ impl Arrivals {
         }
     }
 
-    /// Ends a group: its reply is sent.
+    /// Ends a group: it is answered.
     pub(crate) fn end(&mut self) {
         self.trust = match mem::take(&mut self.waiting) {
             0 => return,

@@ -118,6 +118,8 @@ pub(crate) struct SendHalf {
     pub(crate) send: SendQueue,
     /// Only a work item may continue to send, so that packets stay in order.
     pub(crate) is_handed_over: bool,
+    /// How responses arrive that allow requests.
+    pub(crate) arrivals: Arrivals,
     /// Packets that wait for memory.
     pub(crate) waiting: MemoryWait,
     /// Responses that arrived early.
@@ -144,6 +146,7 @@ impl Keeps for RecvHalf {
 pub(crate) struct RecvHalf {
     pub(crate) service: RecvService,
     pub(crate) recv: RecvQueue,
+    /// How requests arrive that need a reply.
     pub(crate) arrivals: Arrivals,
     pub(crate) sweeps: Sweeps,
     /// Packets that wait for memory.

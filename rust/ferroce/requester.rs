@@ -29,7 +29,7 @@ use crate::pump;
 use crate::qp::{Ends, Qp, Route, Run, SendHalf};
 use crate::stats::Counter;
 use crate::tell::tell;
-use crate::wake::{self, Act, SendBy, SendGate};
+use crate::wake::{self, Act, Came, SendBy, SendGate};
 
 /// How many early responses are handled before requests are sent, so that the peer need not wait for all of them.
 const SEND_AFTER: u32 = 32;
@@ -147,44 +147,68 @@ pub(crate) fn handle_response(
     act: Act,
 ) {
     let origin = qp.backlog.origin();
-    let mut has_left = false;
+    let (mut has_left, mut is_left) = (false, false);
     let run = run_at(qp, origin, |half, deferred, now| {
-        let stats = &qp.shared().stats;
         // Rules: VAL-5
         if half.route.as_ref().map(Route::ends) != Some(ends) {
-            stats.count(Counter::BadSource);
+            qp.shared().stats.count(Counter::BadSource);
             return;
         }
-        let incoming = datagram.incoming(packet);
-        half.stats.count_received(incoming.packet.payload_len());
-        if half.waiting.holds_packets() {
-            half.waiting.hold(datagram, qp.owner(), stats);
-        } else {
-            match respond(&qp, half, deferred, now, packet, incoming) {
-                Handled::Done => {
-                    // A run that does not come to its end is the last one: the one at the end of all goes on.
-                    let mut may_send = true;
-                    let between = |half: &mut SendHalf, deferred: &mut Deferred| {
-                        let ahead = qp.requests_ahead();
-                        may_send = may_send
-                            && send_here(qp, half, deferred, now, origin, ahead) == Run::Idle;
-                    };
-                    let _ = handle_early(&qp, half, deferred, now, between);
-                }
-                Handled::PutOff => {
-                    let absent = deferred.faults.take();
-                    half.waiting.begin(absent, datagram, qp.owner(), stats);
-                }
-                Handled::Early => {
-                    if !half.early.hold(packet.bth.psn, datagram, qp.owner(), stats) {
-                        half.service.not_kept();
-                    }
-                }
+        take_response(qp, half, deferred, now, origin, packet, datagram);
+        has_left = half.service.has_left();
+        let may_be_left = has_left && origin.is_none() && act == Act::OnEach;
+        is_left = may_be_left && packet.ends_answer() && is_one_of_many(half);
+        deferred.is_left = is_left;
+    });
+    let left_to = origin.or_else(|| is_left.then(CpuId::current));
+    send_by(qp, wake::after_response(run, left_to, has_left, act));
+}
+
+/// Counts a response that ends a READ or an atomic operation, and allows another one. Returns true if more of
+/// them may be among the packets that this CPU handles now: then one run after these sends a train of requests.
+/// An acknowledgement needs no such run, as it is one for many requests.
+fn is_one_of_many(half: &mut SendHalf) -> bool {
+    !half.service.is_acknowledged() && half.arrivals.note() != Came::Alone
+}
+
+/// Handles a response, and those that were early.
+fn take_response(
+    qp: ArcBorrow<'_, Qp>,
+    half: &mut SendHalf,
+    deferred: &mut Deferred,
+    now: Instant,
+    origin: Option<CpuId>,
+    packet: &Packet,
+    datagram: AtHand<'_>,
+) {
+    let stats = &qp.shared().stats;
+    let incoming = datagram.incoming(packet);
+    half.stats.count_received(incoming.packet.payload_len());
+    if half.waiting.holds_packets() {
+        half.waiting.hold(datagram, qp.owner(), stats);
+        return;
+    }
+    match respond(&qp, half, deferred, now, packet, incoming) {
+        Handled::Done => {
+            // A run that does not come to its end is the last one: the one at the end of all goes on.
+            let mut may_send = true;
+            let between = |half: &mut SendHalf, deferred: &mut Deferred| {
+                let ahead = qp.requests_ahead();
+                may_send =
+                    may_send && send_here(qp, half, deferred, now, origin, ahead) == Run::Idle;
+            };
+            let _ = handle_early(&qp, half, deferred, now, between);
+        }
+        Handled::PutOff => {
+            let absent = deferred.faults.take();
+            half.waiting.begin(absent, datagram, qp.owner(), stats);
+        }
+        Handled::Early => {
+            if !half.early.hold(packet.bth.psn, datagram, qp.owner(), stats) {
+                half.service.not_kept();
             }
         }
-        has_left = half.service.has_left();
-    });
-    send_by(qp, wake::after_response(run, origin, has_left, act));
+    }
 }
 
 /// Queues the work item that sends on `cpu`, if responses allow something that the last run had to leave. A
@@ -295,7 +319,7 @@ fn send_here(
     let gate = SendGate {
         is_handed_over: half.is_handed_over,
         stops_sending: half.waiting.stops_sending(),
-        is_left: other.is_some(),
+        is_left: other.is_some() || deferred.is_left,
         is_stranded: qp.is_stranded(),
         ahead,
     };

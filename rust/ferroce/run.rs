@@ -79,7 +79,7 @@ impl WorkItem<{ work::SEND }> for Qp {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        requester::run(this.as_arc_borrow(), |_, _, _| {});
+        requester::run(this.as_arc_borrow(), |half, _, _| half.arrivals.end());
     }
 }
 

@@ -140,19 +140,19 @@ pub(crate) fn is_handed_over<C>(run: &Run<C>, needs_order: bool) -> bool {
     needs_order && matches!(run, Run::More)
 }
 
-/// Returns the context that sends the requests that a response allows, after `run`. `origin` is the CPU
-/// to which the run left them.
+/// Returns the context that sends the requests that a response allows, after `run`. `left_to` is the CPU
+/// to which the run left them: that which received the packet, or this one after the current packets.
 ///
-/// A CPU that handles steered packets has `origin` send for these packets only. So `origin` cannot be
+/// A CPU that handles steered packets has another one send for these packets only. So `left_to` cannot be
 /// used for another response.
 #[inline]
 pub(crate) fn after_response<C>(
     run: Run<C>,
-    origin: Option<C>,
+    left_to: Option<C>,
     has_left: bool,
     act: Act,
 ) -> SendBy<C> {
-    match (run, origin) {
+    match (run, left_to) {
         _ if !has_left => SendBy::Nobody,
         (Run::Elsewhere(cpu), _) => SendBy::Process(cpu),
         (_, Some(cpu)) if matches!(act, Act::OnEach) => SendBy::Softirq(cpu),

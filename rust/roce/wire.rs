@@ -486,6 +486,15 @@ impl Packet {
         )
     }
 
+    /// Returns true if it is the last packet of the response to a READ or an atomic operation.
+    pub const fn ends_answer(&self) -> bool {
+        use Response::{AtomicAcknowledge, ReadLast, ReadOnly};
+        matches!(
+            self.body,
+            Body::Response(ReadLast(_) | ReadOnly(_) | AtomicAcknowledge(..))
+        )
+    }
+
     /// Returns the start of the payload in the UDP payload of this packet, which has
     /// `udp_payload_len` bytes.
     #[inline]

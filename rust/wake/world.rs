@@ -847,8 +847,12 @@ impl Step<'_> {
                 }
             }
             Op::Respond { is_for_each } => {
-                let origin = self.origin();
-                self.then(&[Op::Send(First::Response { is_for_each }, origin)]);
+                let later = |world: &mut Self| world.guess().then_some(world.context.cpu);
+                let left_to = match self.origin() {
+                    None if is_for_each => later(self),
+                    origin => origin,
+                };
+                self.then(&[Op::Send(First::Response { is_for_each }, left_to)]);
             }
             Op::Request { is_for_each } => self.request(is_for_each),
             Op::Reply(replier) => self.run_replies(replier),

@@ -174,6 +174,7 @@ pub(super) fn create(
             vectors: vectors(service)?,
         },
         is_handed_over: false,
+        arrivals: Arrivals::default(),
         waiting: MemoryWait::default(),
         early: EarlyPackets::default(),
         route: None,
@@ -605,6 +606,7 @@ impl Handle {
                 vectors.forget();
             }
             half.is_handed_over = false;
+            half.arrivals = Arrivals::default();
             half.waiting.clear();
             half.early.clear();
             qp.last_sent.note_acknowledged(true);
