@@ -8,7 +8,10 @@ use roce::completion::{CompletionOp, Status};
 use roce::congestion::Law;
 use roce::event::{AsyncEvent, Event};
 use roce::host::{Flush, Handled, Source};
-use roce::limits::{INITIAL_OUTSTANDING_PSNS, MAX_MESSAGE_BYTES, MAX_WINDOW_REQUESTS};
+use roce::limits::{
+    INITIAL_OUTSTANDING_PSNS, INITIAL_PATIENCE_NS, MAX_MESSAGE_BYTES, MAX_WINDOW_REQUESTS,
+    MIN_PROBE_NS,
+};
 use roce::num::{Bundle, Msn, Mtu, Pkey, Psn, Qpn};
 use roce::opcode::{Connection, Operation, Transport};
 use roce::send::{
@@ -201,10 +204,11 @@ impl Lone {
         self.respond(psn, response, &vec![psn as u8; left.min(MTU) as usize]);
     }
 
-    fn sleep(&mut self, ns: u64) {
+    /// Returns true if a timeout is over then.
+    fn sleep(&mut self, ns: u64) -> bool {
         self.now = self.now.after_ns(ns);
         let mut host = self.world.host(&[]);
-        self.requester.handle_timeout(self.now, &mut host);
+        self.requester.handle_timeout(self.now, &mut host)
     }
 
     fn statuses(&self) -> Vec<(u64, Status)> {
@@ -693,6 +697,26 @@ fn the_timer_sends_again_and_gives_up() {
     assert_eq!(lone.count(Event::AckTimeout), 3);
     assert_eq!(lone.count(Event::Retransmit), 2);
     assert_eq!(lone.count(Event::RetryExceeded), 1);
+}
+
+// Rules: RTY-1, RTY-20
+#[test]
+fn a_probe_is_no_timeout() {
+    let config = SendConfig {
+        timeout: AckTimeout::new(14).unwrap(),
+        ..config()
+    };
+    let mut lone = Lone::with(config, &[(send(), 10)]);
+    assert!(!lone.sleep(MIN_PROBE_NS * 1000), "nothing was sent");
+    lone.poll_psns();
+    assert!(!lone.sleep(2 * INITIAL_PATIENCE_NS));
+    assert_eq!(lone.poll_psns(), [0]);
+    assert_eq!(
+        (lone.count(Event::Probe), lone.count(Event::AckTimeout)),
+        (1, 0)
+    );
+    assert!(lone.sleep(AckTimeout::new(14).unwrap().delay_ns().unwrap()));
+    assert_eq!(lone.count(Event::AckTimeout), 1);
 }
 
 // Rules: RTY-3
