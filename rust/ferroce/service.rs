@@ -290,7 +290,7 @@ impl SendService {
         }
     }
 
-    /// See [`roce::send::Requester::handle_timeout`].
+    /// Handles the passing of time. Returns true if the timeout of the queue pair is over.
     pub(crate) fn handle_timeout(&mut self, now: Instant, host: &mut SendSide<'_>) -> bool {
         match self {
             Self::Connected(_, requester) => requester.handle_timeout(now, host),
