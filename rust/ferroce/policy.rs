@@ -56,6 +56,16 @@ impl<C> StreamHints<C> {
 /// Size in bytes from which a packet costs more to handle than to steer to another CPU.
 pub(crate) const LARGE: u32 = 1024;
 
+/// Returns true if requests for small responses should be sent together, after a group of responses. `bytes` is the
+/// size of the last packet of a response.
+///
+/// A receiver in this machine gets small packets on the sending CPU. It has nothing to do before that CPU is done
+/// with the responses. Any other receiver would be idle meanwhile, and a group would stay one.
+#[inline]
+pub(crate) fn gains_by_group(is_local: bool, bytes: u32) -> bool {
+    is_local && bytes < LARGE
+}
+
 /// Bytes in one run from which a CPU counts as sending much. One message of a waiting poster is smaller.
 pub(crate) const MUCH: u64 = 6 << 10;
 

@@ -24,7 +24,7 @@ use crate::held::{with_held, HELD_PACKETS};
 use crate::host::Deferred;
 use crate::kick;
 use crate::payload::{AtHand, Incoming};
-use crate::policy::{Serve, RECENT_NS, SLOW_NS};
+use crate::policy::{gains_by_group, Serve, RECENT_NS, SLOW_NS};
 use crate::pump;
 use crate::qp::{Ends, Qp, Route, Run, SendHalf};
 use crate::stats::Counter;
@@ -157,7 +157,8 @@ pub(crate) fn handle_response(
         take_response(qp, half, deferred, now, origin, packet, datagram);
         has_left = half.service.has_left();
         let may_be_left = has_left && origin.is_none() && act == Act::OnEach;
-        is_left = may_be_left && packet.ends_answer() && is_one_of_many(half);
+        let gains = || gains_by_group(qp.shared().is_local, packet.payload_len);
+        is_left = may_be_left && packet.ends_answer() && gains() && is_one_of_many(half);
         deferred.is_left = is_left;
     });
     let left_to = origin.or_else(|| is_left.then(CpuId::current));

@@ -103,6 +103,26 @@ fn bursts() -> Vec<Load> {
     loads
 }
 
+/// READs of one packet.
+fn reads() -> Vec<Load> {
+    let mut loads = Vec::new();
+    for size in [64, 4 << 10] {
+        for poll in POLLS {
+            for qps in [1, 4] {
+                for reads in [1, 2, 4, 16] {
+                    loads.push(Load {
+                        qps,
+                        poll,
+                        reads: Some(reads),
+                        ..sized(size)
+                    });
+                }
+            }
+        }
+    }
+    loads
+}
+
 /// Checks that no load takes more than `most` times as long as with the best of `rules`.
 fn judge(machines: &[Costs], loads: &[Load], rules: &[Rules], most: f64) {
     let mut slow = String::new();
@@ -129,6 +149,36 @@ fn judge(machines: &[Costs], loads: &[Load], rules: &[Rules], most: f64) {
         slow.is_empty(),
         "{count} slower than {most}, worst {worst:.2}:{slow}"
     );
+}
+
+#[test]
+fn reads_in_groups_are_as_fast_as_if_each_was_sent_at_once() {
+    let single = Rules {
+        groups: false,
+        ..POLICY
+    };
+    judge(&MACHINES, &reads(), &[single], 1.05);
+}
+
+#[test]
+fn small_reads_in_groups_are_faster_in_one_machine() {
+    let single = Rules {
+        groups: false,
+        ..POLICY
+    };
+    for costs in [EMULATOR, GUEST.with_cpus(2), GUEST, SERVER] {
+        let mut loads = reads();
+        loads.retain(|load| load.size == 64 && load.reads > Some(2));
+        let of = |rules| {
+            loads
+                .iter()
+                .map(|load| run(costs, *load, rules).ns.ln())
+                .sum::<f64>()
+        };
+        let ratio = ((of(single) - of(POLICY)) / loads.len() as f64).exp();
+        println!("{} {}: {ratio:.2}", costs.name, costs.cpus);
+        assert!(ratio > 1.02, "{} {}: {ratio:.2}", costs.name, costs.cpus);
+    }
 }
 
 #[test]

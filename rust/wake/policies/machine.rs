@@ -4,7 +4,7 @@
 //!
 //! The decisions are those of `policy.rs` and `wake.rs`. Around them is an outline of the driver:
 //! doorbells, work items, softirqs, steered packets, acknowledgements. A reliable connection
-//! carries WRITEs, which a process of its own posts. Each received packet is a step, and so is each
+//! carries WRITEs, or READs of one packet, which a process of its own posts. Each received packet is a step, and so is each
 //! run of a half under its lock. Other CPUs see the effects of a step at its end. Tasks of one CPU
 //! do not interrupt each other, so a step takes its full time at once.
 //!
@@ -12,7 +12,7 @@
 //!
 //! * losses and repairs: packets that were overtaken are only counted;
 //! * the adaptive window: here it is always the widest;
-//! * READs, receives, and datagrams;
+//! * longer READs, receives, and datagrams;
 //! * the tick, priorities among processes, and their migration between CPUs;
 //! * caches, apart from the order of costs.
 
@@ -49,6 +49,8 @@ pub(crate) struct Rules {
     pub(crate) bonds: bool,
     /// A poster is observed over all of its queue pairs together, and not for each.
     pub(crate) joins_qps: bool,
+    /// READs that a group of responses allows are sent together.
+    pub(crate) groups: bool,
 }
 
 pub(crate) const POLICY: Rules = Rules {
@@ -56,6 +58,7 @@ pub(crate) const POLICY: Rules = Rules {
     steers: true,
     bonds: true,
     joins_qps: true,
+    groups: true,
 };
 
 /// The result of a workload.

@@ -8,13 +8,12 @@ use super::side::{Kind, Packet, Qp};
 use super::{Context, Event, Machine, Task};
 use crate::policies::machine::Poll;
 use crate::policy::{
-    is_backlog_run_over, is_sending, keeps_busy, Budget, Overtaking, Placement, Sent, Serve, LARGE,
-    MOST_ASIDE, MUCH, SLOW_NS,
+    gains_by_group, is_backlog_run_over, is_sending, keeps_busy, Budget, Overtaking, Placement,
+    Sent, Serve, LARGE, MOST_ASIDE, MUCH, SLOW_NS,
 };
 use crate::wake::{self, Act, Further, Put, Run, SendBy, SendGate};
 
-/// Packets of a queue pair that may wait for an acknowledgement, and in the network.
-const WINDOW: u64 = 512;
+/// Packets of a queue pair that may be in the network.
 const CREDIT: u32 = 256;
 /// Packets of a long message after which an acknowledgement is asked for.
 const INTERVAL: u64 = 64;
@@ -192,10 +191,10 @@ impl Machine {
                 state.wants_credit = true;
                 break Run::Blocked;
             }
-            if !state.has_left() || state.sent - state.acked >= WINDOW {
+            if !state.has_left() || state.sent - state.acked >= state.window() {
                 break Run::Idle;
             }
-            let packet = state.bytes(state.sent);
+            let packet = state.bytes(Packet::Request(state.sent));
             budget.spend(packet);
             bytes += u64::from(packet);
             state.sent += 1;
@@ -226,12 +225,8 @@ impl Machine {
         while begin < count {
             let frames = train.min(count - begin);
             cx.t += self.costs.train;
-            let first = match packet {
-                Packet::Request(first) => Packet::Request(first + u64::from(begin)),
-                Packet::Ack(_) => packet,
-            };
             let share = bytes * u64::from(frames) / u64::from(count);
-            self.carry(qp, first, frames, share, cx);
+            self.carry(qp, packet.behind(begin.into()), frames, share, cx);
             begin += frames;
         }
     }
@@ -274,6 +269,7 @@ impl Machine {
             Task::Timer(qp) => self.look_after_time(qp, cx),
             Task::Send(qp) => {
                 self.begin(qp, Kind::Send, cx);
+                self.qps[qp].responses.end();
                 self.send_or_leave(qp, cx);
                 self.end(qp, Kind::Send, cx);
             }
@@ -296,10 +292,7 @@ impl Machine {
             let peer = self.qps[qp].peer;
             self.give_back(peer, 1, cx);
         }
-        let bytes = match packet {
-            Packet::Request(number) => self.qps[qp].bytes(number),
-            Packet::Ack(_) => 0,
-        };
+        let bytes = self.qps[qp].bytes(packet);
         let is_open = self.qps[qp].backlog.is_open;
         let other = (!is_open).then(|| self.other_for(bytes, cx)).flatten();
         if is_open || other.is_some() {
@@ -307,10 +300,10 @@ impl Machine {
         } else {
             self.hand_over(qp, packet, Act::OnEach, cx);
         }
-        if let (Packet::Request(number), 2..) = (packet, count) {
+        if count > 1 {
             let rest = Task::Arrived {
                 qp,
-                first: Packet::Request(number + 1),
+                first: packet.behind(1),
                 count: count - 1,
             };
             self.cpus[cx.cpu].softirqs.push_front(rest);
@@ -386,8 +379,8 @@ impl Machine {
                 Some(_) => Act::AfterAll,
                 None => Act::OnEach,
             };
-            had_requests |= matches!(packet, Packet::Request(_));
-            had_responses |= matches!(packet, Packet::Ack(_));
+            had_requests |= packet.is_request();
+            had_responses |= !packet.is_request();
             self.hand_over(qp, packet, act, cx);
             handled += 1;
             let rest = Task::Backlog {
@@ -438,20 +431,33 @@ impl Machine {
     fn hand_over(&mut self, qp: usize, packet: Packet, act: Act, cx: &mut Context) {
         match packet {
             Packet::Request(number) => self.request(qp, number, act, cx),
-            Packet::Ack(acked) => {
-                let origin = self.qps[qp].backlog.origin(cx.cpu);
-                let run = self.send(qp, origin, Some(acked), cx);
-                let has_left = self.qps[qp].has_left();
-                self.send_by(qp, wake::after_response(run, origin, has_left, act), cx);
+            Packet::Ack(acked) => self.response(qp, acked, None, act, cx),
+            Packet::Answer(number) => {
+                let bytes = self.qps[qp].bytes(packet);
+                cx.t += self.costs.receive + u64::from(bytes) * self.costs.receive_byte / 1000;
+                self.response(qp, number + 1, Some(bytes), act, cx);
             }
         }
+    }
+
+    /// Handles an acknowledgement, or the last packet of a response to a READ, of `answer` bytes.
+    fn response(&mut self, qp: usize, acked: u64, answer: Option<u32>, act: Act, cx: &mut Context) {
+        let origin = self.qps[qp].backlog.origin(cx.cpu);
+        let may_be_left = self.rules.groups && origin.is_none() && act == Act::OnEach;
+        let is_local = self.costs.wire.is_none();
+        let gains = answer.is_some_and(|bytes| gains_by_group(is_local, bytes));
+        let is_left = may_be_left && gains && self.qps[qp].is_one_of_many(acked);
+        let left_to = origin.or_else(|| is_left.then_some(cx.cpu));
+        let run = self.send(qp, left_to, Some(acked), cx);
+        let has_left = self.qps[qp].has_left();
+        self.send_by(qp, wake::after_response(run, left_to, has_left, act), cx);
     }
 
     // The responder.
 
     fn request(&mut self, qp: usize, number: u64, act: Act, cx: &mut Context) {
         let state = &mut self.qps[qp];
-        let bytes = u64::from(state.bytes(number));
+        let bytes = u64::from(state.bytes(Packet::Request(number)));
         cx.t = cx.t.max(state.recv_free);
         cx.t += self.costs.receive + bytes * self.costs.receive_byte / 1000;
         self.outcome.overtaken += u64::from(number != state.expected);
@@ -508,12 +514,30 @@ impl Machine {
         if !self.qps[qp].owes() {
             return;
         }
-        cx.t += self.costs.acknowledge;
         let state = &mut self.qps[qp];
-        state.replied = state.owed;
-        let ack = Packet::Ack(state.owed);
+        let first = mem::replace(&mut state.replied, state.owed);
         state.last_replied.cpu = Some(cx.cpu);
+        if state.load.reads.is_some() {
+            let count = (state.owed - first) as u32;
+            return self.answer(qp, first, count, cx);
+        }
+        let ack = Packet::Ack(state.owed);
+        cx.t += self.costs.acknowledge;
         self.transmit(qp, ack, 1, 0, cx);
+    }
+
+    /// Sends the responses to READs.
+    fn answer(&mut self, qp: usize, first: u64, count: u32, cx: &mut Context) {
+        let answer = Packet::Answer(first);
+        let bytes = u64::from(self.qps[qp].bytes(answer)) * u64::from(count);
+        cx.t += self.costs.send * u64::from(count) + bytes * self.costs.send_byte / 1000;
+        self.transmit(qp, answer, count, bytes, cx);
+        if keeps_busy(bytes, true) {
+            self.cpus[cx.cpu].sent_much_at = cx.t;
+        }
+        if bytes >= MUCH || count > 1 {
+            self.qps[qp].last_replied.note_much(cx.t);
+        }
     }
 
     // The work item of process context.

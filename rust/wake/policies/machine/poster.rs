@@ -33,6 +33,8 @@ pub(crate) struct Load {
     pub(crate) burst: Option<(u64, u64)>,
     /// Each message waits for one of the peer.
     pub(crate) is_ping_pong: bool,
+    /// The messages are READs of one packet, of which so many may be outstanding for a queue pair.
+    pub(crate) reads: Option<u64>,
 }
 
 pub(crate) const STREAM: Load = Load {
@@ -45,6 +47,7 @@ pub(crate) const STREAM: Load = Load {
     poll: Poll::Full,
     burst: None,
     is_ping_pong: false,
+    reads: None,
 };
 
 /// The event that a process waits for.

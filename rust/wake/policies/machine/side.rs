@@ -7,13 +7,32 @@ use std::mem;
 
 use super::Load;
 use crate::policy::{Arrivals, Depth, Placement, Sent, Serve, Stamp, StreamHints, BATCH};
-use crate::wake;
+use crate::wake::{self, Came};
 
-/// Of a queue pair's packets: the number of a request's, or up to where those are acknowledged.
+/// A packet of a queue pair.
 #[derive(Clone, Copy)]
 pub(crate) enum Packet {
+    /// A packet of a request, by its number.
     Request(u64),
+    /// Acknowledges all packets before this one.
     Ack(u64),
+    /// The response to the READ of that number.
+    Answer(u64),
+}
+
+impl Packet {
+    /// Returns the packet of a train that is `count` behind this one.
+    pub(crate) fn behind(self, count: u64) -> Self {
+        match self {
+            Self::Request(number) => Self::Request(number + count),
+            Self::Answer(number) => Self::Answer(number + count),
+            Self::Ack(_) => self,
+        }
+    }
+
+    pub(crate) fn is_request(self) -> bool {
+        matches!(self, Self::Request(_))
+    }
 }
 
 pub(crate) struct Stream {
@@ -171,8 +190,11 @@ pub(crate) struct Qp {
     pub(crate) owed: u64,
     pub(crate) replied: u64,
     pub(crate) arrivals: Arrivals,
+    pub(crate) responses: Arrivals,
 }
 
+/// Packets of a queue pair that may wait for an acknowledgement.
+const WINDOW: u64 = 512;
 /// The payload of a packet.
 const MTU: u32 = 4096;
 /// The most payload bytes and frames of a train.
@@ -205,6 +227,7 @@ impl Qp {
             owed: 0,
             replied: 0,
             arrivals: Arrivals::default(),
+            responses: Arrivals::default(),
         }
     }
 
@@ -213,12 +236,29 @@ impl Qp {
         u64::from(self.load.size.div_ceil(MTU).max(1))
     }
 
-    /// Returns the length of that packet of a request.
-    pub(crate) fn bytes(&self, packet: u64) -> u32 {
-        match self.is_last(packet) {
-            true => self.load.size - (self.packets() as u32 - 1) * MTU,
-            false => MTU,
+    /// Returns the payload of a packet.
+    pub(crate) fn bytes(&self, packet: Packet) -> u32 {
+        match packet {
+            Packet::Ack(_) => 0,
+            Packet::Answer(_) => self.load.size,
+            Packet::Request(_) if self.load.reads.is_some() => 0,
+            Packet::Request(number) if self.is_last(number) => {
+                self.load.size - (self.packets() as u32 - 1) * MTU
+            }
+            Packet::Request(_) => MTU,
         }
+    }
+
+    /// Returns the number of packets that may be outstanding.
+    pub(crate) fn window(&self) -> u64 {
+        self.load.reads.unwrap_or(WINDOW)
+    }
+
+    /// Counts the response to a READ, after which `acked` packets are answered. Returns true if it allows requests,
+    /// and others may come with it.
+    pub(crate) fn is_one_of_many(&mut self, acked: u64) -> bool {
+        let is_last = acked >= self.sent;
+        self.has_left() && !is_last && self.responses.note() != Came::Alone
     }
 
     pub(crate) fn is_last(&self, packet: u64) -> bool {
