@@ -103,7 +103,7 @@ fn bursts() -> Vec<Load> {
     loads
 }
 
-/// READs of one packet.
+/// Returns loads of READs of one packet.
 fn reads() -> Vec<Load> {
     let mut loads = Vec::new();
     for size in [64, 4 << 10] {
