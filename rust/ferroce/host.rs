@@ -59,7 +59,8 @@ pub(crate) struct Deferred {
     pub(crate) srq_is_low: bool,
     /// A request waits until a work item has found its destination.
     pub(crate) waits_for_address: bool,
-    /// The peer has not answered within the timeout of the queue pair.
+    /// The peer has not answered within the timeout of the queue pair, the wait for a receiver is over, or the half
+    /// has failed.
     pub(crate) is_overdue: bool,
     /// Requests are sent after the current packets.
     pub(crate) is_left: bool,

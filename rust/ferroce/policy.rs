@@ -57,7 +57,7 @@ impl<C> StreamHints<C> {
 pub(crate) const LARGE: u32 = 1024;
 
 /// Returns true if requests for small responses should be sent together, after a group of responses. `bytes` is the
-/// size of the last packet of a response.
+/// size of one.
 ///
 /// A receiver in this machine gets small packets on the sending CPU. It has nothing to do before that CPU is done
 /// with the responses. Any other receiver would be idle meanwhile, and a group would stay one.

@@ -331,9 +331,10 @@ pub(crate) fn replies(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) -> 
             qp.last_replied.note();
         }
         let is_noted = flush_path(qp, &qp.last_replied, &mut route.path, stats, true);
-        // All frames of a train count as received once their receiver begins with the first one. Replies of
-        // another CPU would overtake the rest.
-        if pass.sent > 1 && !is_noted && !route.path.keeps_own() {
+        // All frames of a train count as received once a receiver in this machine begins with the first one.
+        // Replies of another CPU would overtake the rest.
+        let may_wait = qp.shared().is_local && !route.path.keeps_own();
+        if pass.sent > 1 && !is_noted && may_wait {
             qp.last_replied.note_much(now_ns());
         }
         run

@@ -137,8 +137,9 @@ pub(crate) fn run_later(qp: ArcBorrow<'_, Qp>) {
 
 /// Handles a received response.
 ///
-/// Requests that it allows are sent here. If another CPU handles the packets of this queue pair, the CPU
-/// that received them sends. With [`Act::AfterAll`] the caller has them sent.
+/// Requests that it allows are sent here: at once, or after a group of responses. If another CPU handles the
+/// packets of this queue pair, the CPU that received them sends. With [`Act::AfterAll`] the caller has them
+/// sent.
 pub(crate) fn handle_response(
     qp: ArcBorrow<'_, Qp>,
     ends: Ends,
@@ -158,14 +159,15 @@ pub(crate) fn handle_response(
         has_left = half.service.has_left();
         let may_be_left = has_left && origin.is_none() && act == Act::OnEach;
         let gains = || gains_by_group(qp.shared().is_local, packet.payload_len);
-        is_left = may_be_left && packet.ends_answer() && gains() && is_one_of_many(half);
+        let is_one = may_be_left && packet.is_whole_answer() && gains() && is_one_of_many(half);
+        is_left = is_one && qp.requests_ahead().is_none();
         deferred.is_left = is_left;
     });
     let left_to = origin.or_else(|| is_left.then(CpuId::current));
     send_by(qp, wake::after_response(run, left_to, has_left, act));
 }
 
-/// Counts a response that ends a READ or an atomic operation, and allows another one. Returns true if more of
+/// Counts the response to a READ or an atomic operation, which may allow another one. Returns true if more of
 /// them may be among the packets that this CPU handles now: then one run after these sends a train of requests.
 /// An acknowledgement needs no such run, as it is one for many requests.
 fn is_one_of_many(half: &mut SendHalf) -> bool {
@@ -417,7 +419,8 @@ impl TimerCallback for Qp {
                 let is_overdue = this.with_send(half, None, deferred, |service, host, _| {
                     service.handle_timeout(now, host)
                 });
-                deferred.is_overdue = is_overdue;
+                // The first run that finds a failure has to announce it.
+                deferred.is_overdue = is_overdue || half.service.has_failed();
             }
             has_unsent = half.send.queue.waiting() > 0 || half.service.has_unsent();
         });

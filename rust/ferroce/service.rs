@@ -290,7 +290,13 @@ impl SendService {
         }
     }
 
-    /// Handles the passing of time. Returns true if the timeout of the queue pair is over.
+    /// Returns true if the half has failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        matches!(self.state(), SendState::Error | SendState::Stopped)
+    }
+
+    /// Handles the passing of time. Returns true if the timeout of the queue pair, or the wait for a receiver, is
+    /// over.
     pub(crate) fn handle_timeout(&mut self, now: Instant, host: &mut SendSide<'_>) -> bool {
         match self {
             Self::Connected(_, requester) => requester.handle_timeout(now, host),

@@ -112,7 +112,7 @@ pub(crate) struct SendGate<C> {
     pub(crate) is_handed_over: bool,
     /// The data to send waits for memory.
     pub(crate) stops_sending: bool,
-    /// The caller has another CPU send.
+    /// The caller has another CPU send, or this one later.
     pub(crate) is_left: bool,
     /// Packets ahead are in no queue for a moment. The timer checks again.
     pub(crate) is_stranded: bool,

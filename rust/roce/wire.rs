@@ -486,12 +486,12 @@ impl Packet {
         )
     }
 
-    /// Returns true if it is the last packet of the response to a READ or an atomic operation.
-    pub const fn ends_answer(&self) -> bool {
-        use Response::{AtomicAcknowledge, ReadLast, ReadOnly};
+    /// Returns true if it is the whole response to a READ or an atomic operation.
+    pub const fn is_whole_answer(&self) -> bool {
+        use Response::{AtomicAcknowledge, ReadOnly};
         matches!(
             self.body,
-            Body::Response(ReadLast(_) | ReadOnly(_) | AtomicAcknowledge(..))
+            Body::Response(ReadOnly(_) | AtomicAcknowledge(..))
         )
     }
 

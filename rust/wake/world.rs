@@ -95,6 +95,8 @@ pub enum Broken {
     /// The handler of a response leaves the sending to the origin of an open backlog, without a
     /// mark.
     LeavesResponses,
+    /// The handler of a response leaves the sending to its CPU, for a group of responses, without a mark.
+    LeavesGroups,
     /// Steered responses have nothing sent at their end.
     LeavesBatches,
     /// Work is left to a CPU that is offline.
@@ -1073,9 +1075,7 @@ impl Step<'_> {
         let more = run == Run::More;
         let waits = self.state.send_stops || self.state.held_responses > 0;
         let sender = match (first, run) {
-            (First::Response { .. }, Run::Idle) if self.is_broken(Broken::LeavesResponses) => {
-                SendBy::Nobody
-            }
+            (First::Response { .. }, Run::Idle) if self.loses_response(other) => SendBy::Nobody,
             (First::Response { is_for_each }, run) => {
                 after_response(run, other, has_left, act(is_for_each))
             }
@@ -1093,6 +1093,14 @@ impl Step<'_> {
         if more || waits {
             self.then(&[Op::AfterSend { more, waits }]);
         }
+    }
+
+    /// Returns true if requests that are left to `other` after a response are forgotten.
+    fn loses_response(&self, other: Option<Cpu>) -> bool {
+        self.is_broken(match other == Some(self.context.cpu) {
+            true => Broken::LeavesGroups,
+            false => Broken::LeavesResponses,
+        })
     }
 
     /// Starts a run of the send half. Returns true if the memory to send is known to be gone.

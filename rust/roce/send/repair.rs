@@ -780,6 +780,11 @@ impl Sequence {
         psn.is_before(self.asked_again_to) || self.repairs(psn) || self.gaps.has_guessed(psn)
     }
 
+    /// Returns true if packets are to be sent again, but the host has not asked for any since.
+    pub(super) fn has_unsent_question(&self) -> bool {
+        self.sends_again() && self.blocked.is_none()
+    }
+
     /// Returns true if packets that were sent are to be sent again now.
     pub(super) fn sends_again(&self) -> bool {
         self.next != self.end
@@ -804,6 +809,7 @@ impl Sequence {
     fn ask_unheard(&mut self, now: Instant, again: impl FnOnce(&mut Self)) {
         let timer = self.timer;
         again(self);
+        self.blocked = None;
         self.timer = timer;
         self.arm_probe(now);
     }

@@ -73,6 +73,10 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
                 if self.end_wait(now, host)? {
                     return Ok(());
                 }
+                if self.sequence.has_unsent_question() {
+                    self.sequence.arm_probe(now);
+                    return Ok(());
+                }
                 self.sequence.probes = self.sequence.probes.saturating_add(1);
                 self.sequence.arm_probe(now);
                 self.probe(now, host);

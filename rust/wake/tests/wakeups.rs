@@ -216,6 +216,7 @@ fn a_response_must_not_be_left_to_the_origin() {
     let expected = "a request to be sent is left";
     breaks(Broken::LeavesResponses, BUSY, expected);
     breaks(Broken::LeavesBatches, BUSY, expected);
+    breaks(Broken::LeavesGroups, BUSY, expected);
 }
 
 #[test]
