@@ -158,9 +158,13 @@ pub(crate) fn handle_response(
         take_response(qp, half, deferred, now, origin, packet, datagram);
         has_left = half.service.has_left();
         let may_be_left = has_left && origin.is_none() && act == Act::OnEach;
-        let gains = || gains_by_group(qp.shared().is_local, packet.payload_len);
-        let is_one = may_be_left && packet.is_whole_answer() && gains() && is_one_of_many(half);
-        is_left = is_one && qp.requests_ahead().is_none();
+        let gains = || {
+            gains_by_group(qp.shared().is_local, packet.payload_len)
+                && packet.is_whole_answer()
+                && qp.requests_ahead().is_none()
+        };
+        // Counted last: the work item, which ends a group, is queued for each one that is counted as the first.
+        is_left = may_be_left && gains() && is_one_of_many(half);
         deferred.is_left = is_left;
     });
     let left_to = origin.or_else(|| is_left.then(CpuId::current));

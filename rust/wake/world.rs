@@ -849,9 +849,8 @@ impl Step<'_> {
                 }
             }
             Op::Respond { is_for_each } => {
-                let later = |world: &mut Self| world.guess().then_some(world.context.cpu);
                 let left_to = match self.origin() {
-                    None if is_for_each => later(self),
+                    None if is_for_each => self.guess().then_some(self.context.cpu),
                     origin => origin,
                 };
                 self.then(&[Op::Send(First::Response { is_for_each }, left_to)]);

@@ -22,6 +22,11 @@ const BESIDE: Rules = Rules {
     ..POLICY
 };
 
+const SINGLE: Rules = Rules {
+    groups: false,
+    ..POLICY
+};
+
 /// Machines that have a CPU for each poster and for one more.
 const MACHINES: [Costs; 6] = [
     EMULATOR,
@@ -153,19 +158,11 @@ fn judge(machines: &[Costs], loads: &[Load], rules: &[Rules], most: f64) {
 
 #[test]
 fn reads_in_groups_are_as_fast_as_if_each_was_sent_at_once() {
-    let single = Rules {
-        groups: false,
-        ..POLICY
-    };
-    judge(&MACHINES, &reads(), &[single], 1.05);
+    judge(&MACHINES, &reads(), &[SINGLE], 1.05);
 }
 
 #[test]
 fn small_reads_in_groups_are_faster_in_one_machine() {
-    let single = Rules {
-        groups: false,
-        ..POLICY
-    };
     for costs in [EMULATOR, GUEST.with_cpus(2), GUEST, SERVER] {
         let mut loads = reads();
         loads.retain(|load| load.size == 64 && load.reads > Some(2));
@@ -175,7 +172,7 @@ fn small_reads_in_groups_are_faster_in_one_machine() {
                 .map(|load| run(costs, *load, rules).ns.ln())
                 .sum::<f64>()
         };
-        let ratio = ((of(single) - of(POLICY)) / loads.len() as f64).exp();
+        let ratio = ((of(SINGLE) - of(POLICY)) / loads.len() as f64).exp();
         println!("{} {}: {ratio:.2}", costs.name, costs.cpus);
         assert!(ratio > 1.02, "{} {}: {ratio:.2}", costs.name, costs.cpus);
     }

@@ -4,9 +4,9 @@
 //!
 //! The decisions are those of `policy.rs` and `wake.rs`. Around them is an outline of the driver:
 //! doorbells, work items, softirqs, steered packets, acknowledgements. A reliable connection
-//! carries WRITEs, or READs of one packet, which a process of its own posts. Each received packet is a step, and so is each
-//! run of a half under its lock. Other CPUs see the effects of a step at its end. Tasks of one CPU
-//! do not interrupt each other, so a step takes its full time at once.
+//! carries WRITEs, or READs of one packet, which a process of its own posts. Each received packet is
+//! a step, and so is each run of a half under its lock. Other CPUs see the effects of a step at its
+//! end. Tasks of one CPU do not interrupt each other, so a step takes its full time at once.
 //!
 //! The model leaves out:
 //!

@@ -62,6 +62,14 @@ fn config() -> SendConfig {
     }
 }
 
+/// Returns the usual settings with this code of the timeout.
+fn with_timeout(code: u8) -> SendConfig {
+    SendConfig {
+        timeout: AckTimeout::new(code).unwrap(),
+        ..config()
+    }
+}
+
 /// The delay of the timeout in [`config`].
 const TIMEOUT_NS: u64 = 8192;
 
@@ -702,10 +710,8 @@ fn the_timer_sends_again_and_gives_up() {
 // Rules: RTY-1, RTY-20
 #[test]
 fn a_probe_is_no_timeout() {
-    let config = SendConfig {
-        timeout: AckTimeout::new(14).unwrap(),
-        ..config()
-    };
+    let config = with_timeout(14);
+    let timeout_ns = config.timeout.delay_ns().unwrap();
     let mut lone = Lone::with(config, &[(send(), 10)]);
     assert!(!lone.sleep(MIN_PROBE_NS * 1000), "nothing was sent");
     lone.poll_psns();
@@ -715,7 +721,7 @@ fn a_probe_is_no_timeout() {
         (lone.count(Event::Probe), lone.count(Event::AckTimeout)),
         (1, 0)
     );
-    assert!(lone.sleep(AckTimeout::new(14).unwrap().delay_ns().unwrap()));
+    assert!(lone.sleep(timeout_ns));
     assert_eq!(lone.count(Event::AckTimeout), 1);
 }
 
@@ -746,11 +752,7 @@ fn the_timer_waits_for_a_peer_that_is_usually_slow() {
 // Rules: RTY-20
 #[test]
 fn a_probe_that_is_not_sent_yet_is_not_lost() {
-    let config = SendConfig {
-        timeout: AckTimeout::new(18).unwrap(),
-        ..config()
-    };
-    let mut lone = Lone::with(config, &[(send(), 10); 8000]);
+    let mut lone = Lone::with(with_timeout(18), &[(send(), 10); 8000]);
     let sent = lone.poll_psns().len();
     let window = lone.requester.report().unwrap().window;
     for _ in 0..3 {
@@ -886,11 +888,7 @@ fn after_a_timeout_and_a_silence_all_is_asked_for_again() {
 // Rules: RTY-7, RTY-20
 #[test]
 fn a_timeout_is_forgotten_when_what_was_sent_before_it_is_acknowledged() {
-    let config = SendConfig {
-        timeout: AckTimeout::new(14).unwrap(),
-        ..config()
-    };
-    let mut lone = Lone::with(config, &[(send(), 10); 4000]);
+    let mut lone = Lone::with(with_timeout(14), &[(send(), 10); 4000]);
     lone.poll_psns();
     while lone.count(Event::AckTimeout) == 0 {
         lone.sleep(1_000_000);

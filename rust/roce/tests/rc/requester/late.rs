@@ -18,11 +18,7 @@ const WAIT_NS: u64 = 2 * LATE_NS;
 
 /// Makes one with many small requests, the first of which was acknowledged after such a time.
 fn after(round_trip_ns: u64, timeout: u8) -> Lone {
-    let config = SendConfig {
-        timeout: AckTimeout::new(timeout).unwrap(),
-        ..config()
-    };
-    let mut lone = Lone::with(config, &[(send(), 10); 8000]);
+    let mut lone = Lone::with(with_timeout(timeout), &[(send(), 10); 8000]);
     lone.poll_psns();
     lone.sleep(round_trip_ns);
     lone.ack(0);
@@ -252,12 +248,8 @@ fn late_packets_do_not_prove_that_the_peer_keeps_packets() {
 // Rules: RTY-21, RTY-22
 #[test]
 fn a_response_that_is_late_is_not_asked_for_again() {
-    let config = SendConfig {
-        timeout: AckTimeout::new(14).unwrap(),
-        ..config()
-    };
     let len = 40 * MTU;
-    let mut lone = Lone::with(config, &[(read(0), len)]);
+    let mut lone = Lone::with(with_timeout(14), &[(read(0), len)]);
     lone.poll_psns();
     lone.sleep(LONG_WAY_NS);
     lone.data(0, 0, len);
