@@ -224,9 +224,9 @@ impl Sequence {
     fn ack_wait_ns(&self, least_ns: u64) -> u64 {
         let most_ns = least_ns.saturating_mul(1 << MAX_TIMEOUT_DOUBLINGS);
         let patience = 1u64.wrapping_shl(MAX_TIMEOUT_DOUBLINGS.min(self.timeouts.into()));
-        let usual_ns = self.round_trip.usual_ns().unwrap_or(0).saturating_mul(2);
+        let slow_ns = self.round_trip.longest_ns().saturating_mul(2);
         let waits_ns = least_ns.saturating_mul(patience);
-        waits_ns.max(usual_ns.min(most_ns))
+        waits_ns.max(slow_ns.min(most_ns))
     }
 
     /// Waits for some round trips from now on before it asks for an answer once more.

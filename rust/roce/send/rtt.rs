@@ -19,12 +19,15 @@ pub(super) struct RoundTrip {
     /// The PSN after that packet.
     timed_end: Psn,
     timing: Timing,
-    /// When it was sent last: again, though it may only be slow.
-    asked_at: Instant,
+    /// How many nanoseconds later it was sent last: again, though it may only be slow.
+    asked_after: u32,
     /// The average, in nanoseconds; 0 before the first.
     average: u32,
     /// How far it is from the average, on average.
     deviation: u32,
+    /// The longest of late, including those of packets that were sent again meanwhile: which of the two was
+    /// answered is unknown.
+    longest: u32,
     /// The shortest. It grows only with [`recent`](Self::recent): otherwise it would come to include the
     /// queue that the window fills.
     least: u32,
@@ -61,9 +64,10 @@ impl RoundTrip {
         timed_at: Instant::from_ns(0),
         timed_end: Psn::new(0),
         timing: Timing::Off,
-        asked_at: Instant::from_ns(0),
+        asked_after: 0,
         average: 0,
         deviation: 0,
+        longest: 0,
         least: 0,
         recent: 0,
         alone_count: 0,
@@ -82,14 +86,14 @@ impl RoundTrip {
             };
             self.timed_end = end;
             self.timed_at = now;
-            self.asked_at = now;
+            self.asked_after = 0;
         }
     }
 
     /// Notes that the oldest packets are sent again, which may only be slow. If they were lost, the peer
     /// acknowledges later ones only now.
     pub(super) fn asked(&mut self, now: Instant) {
-        self.asked_at = now;
+        self.asked_after = now.since(self.timed_at).try_into().unwrap_or(u32::MAX);
     }
 
     /// Returns true if it matters for the measurement that all before `stop` is asked for, and nothing but silence
@@ -104,23 +108,27 @@ impl RoundTrip {
         self.timing = Timing::Off;
     }
 
-    /// Notes that all before `unacked` is acknowledged. Returns the round trip in nanoseconds if that measures
-    /// one, or 0.
+    /// Notes that all before `unacked` is acknowledged, after so many timeouts. Returns the round trip in nanoseconds
+    /// if that measures one, or 0.
     #[inline]
-    pub(super) fn acknowledged(&mut self, unacked: Psn, now: Instant) -> u32 {
+    pub(super) fn acknowledged(&mut self, unacked: Psn, timeouts: u8, now: Instant) -> u32 {
         if self.timing == Timing::Off || unacked.is_before(self.timed_end) {
             return 0;
         }
         let timing = core::mem::replace(&mut self.timing, Timing::Off);
         let ns = now.since(self.timed_at);
-        let since_asked_ns = now.since(self.asked_at);
+        let since_asked_ns = ns.saturating_sub(self.asked_after.into());
+        let took = bounded(ns);
+        if timeouts == 0 {
+            self.longest = weigh(self.longest, took, 3).max(took);
+        }
         // What comes soon after it was sent again is the answer to that, and so is what comes when that is due.
         if since_asked_ns < ns / 8 || (since_asked_ns < ns && self.is_usual(since_asked_ns)) {
             return 0;
         }
         self.measured(ns);
         self.measured_in_period(ns, timing == Timing::Alone, now);
-        bounded(ns)
+        took
     }
 
     /// Notes that a packet was acknowledged after so many nanoseconds, and whether it was sent almost alone. The
@@ -204,6 +212,13 @@ impl RoundTrip {
         (self.average > 0).then(|| u64::from(self.average).saturating_add(varies_ns))
     }
 
+    /// Returns how many nanoseconds an answer may take, as far as known: on a path that has become slower packets are
+    /// sent again before their answers come, and none of these is measured.
+    #[inline]
+    pub(super) fn longest_ns(&self) -> u64 {
+        self.usual_ns().unwrap_or(0).max(self.longest.into())
+    }
+
     /// Returns the nanoseconds without a packet after which an answer is lost, if packets that were sent before it
     /// have come. Then it does not wait in a queue behind them.
     pub(super) fn silence_ns(&self) -> u64 {
@@ -249,9 +264,9 @@ mod tests {
         let mut trip = RoundTrip::NEW;
         trip.begin(Psn::new(2), 0, at(1_000));
         trip.begin(Psn::new(3), 0, at(2_000));
-        trip.acknowledged(Psn::new(1), at(5_000));
+        trip.acknowledged(Psn::new(1), 0, at(5_000));
         assert_eq!(trip.average, 0);
-        trip.acknowledged(Psn::new(3), at(11_000));
+        trip.acknowledged(Psn::new(3), 0, at(11_000));
         assert_eq!(trip.average, 10_000);
     }
 
@@ -260,7 +275,7 @@ mod tests {
         let mut trip = RoundTrip::NEW;
         trip.begin(Psn::new(2), 0, at(1_000));
         trip.forget();
-        trip.acknowledged(Psn::new(2), at(11_000));
+        trip.acknowledged(Psn::new(2), 0, at(11_000));
         assert_eq!(trip.average, 0);
     }
 
@@ -271,7 +286,7 @@ mod tests {
             trip.begin(Psn::new(2), 0, at(1_000));
             trip.asked(at(2_000));
             trip.asked(at(41_000));
-            trip.acknowledged(Psn::new(2), at(ns));
+            trip.acknowledged(Psn::new(2), 0, at(ns));
             trip.average
         };
         assert_eq!(answered(42_000), 0);
@@ -297,7 +312,7 @@ mod tests {
         for tenth in from_s * 10..to_s * 10 {
             let sent = tenth * (SECOND / 10);
             trip.begin(Psn::new(2), ahead, at(sent));
-            trip.acknowledged(Psn::new(2), at(sent + ns));
+            trip.acknowledged(Psn::new(2), 0, at(sent + ns));
         }
     }
 
@@ -345,7 +360,7 @@ mod tests {
         exchange(&mut trip, 40_000_000, 0, 100, 109);
         let now = 3_600_000_000_000;
         trip.begin(Psn::new(2), 0, at(now));
-        trip.acknowledged(Psn::new(2), at(now + 10_000));
+        trip.acknowledged(Psn::new(2), 0, at(now + 10_000));
         assert_eq!(trip.least, 10_000);
     }
 
@@ -358,7 +373,7 @@ mod tests {
             }
             trip.begin(Psn::new(2), 0, at(0));
             trip.asked(at(asked));
-            trip.acknowledged(Psn::new(2), at(ns))
+            trip.acknowledged(Psn::new(2), 0, at(ns))
         };
         assert_eq!(answered(70_000, 110_000), 0, "the answer to that");
         assert_eq!(answered(70_000, 90_000), 90_000, "that would be too soon");

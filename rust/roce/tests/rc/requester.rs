@@ -749,6 +749,44 @@ fn the_timer_waits_for_a_peer_that_is_usually_slow() {
     }
 }
 
+// Rules: RTY-3
+#[test]
+fn the_timer_waits_for_a_peer_that_becomes_slow() {
+    let config = with_timeout(14);
+    let timeout_ns = config.timeout.delay_ns().unwrap();
+    let slow_ns = timeout_ns * 9 / 10;
+    let mut lone = Lone::with(config, &[]);
+    for psn in 0..50 {
+        let took_ns = match psn {
+            0..20 if psn % 2 == 0 => slow_ns / 15,
+            0..20 => slow_ns / 5,
+            // A probe comes so that this is a usual time after it.
+            _ => slow_ns,
+        };
+        let answered_at = lone.now.after_ns(took_ns);
+        lone.post(psn.into(), send(), 10, SendFlags::default());
+        lone.poll_psns();
+        while lone.requester.poll_timeout().unwrap() < answered_at {
+            let at = lone.requester.poll_timeout().unwrap();
+            assert!(!lone.sleep(at.since(lone.now)), "only probes are due");
+            lone.poll_psns();
+        }
+        lone.now = answered_at;
+        lone.ack(psn);
+    }
+    assert!(
+        lone.count(Event::Probe) >= 30,
+        "{}",
+        lone.count(Event::Probe)
+    );
+    lone.post(50, send(), 10, SendFlags::default());
+    lone.poll_psns();
+    lone.sleep(timeout_ns * 5 / 4);
+    assert_eq!(lone.count(Event::AckTimeout), 0);
+    lone.sleep(timeout_ns);
+    assert_eq!(lone.count(Event::AckTimeout), 1);
+}
+
 // Rules: RTY-20
 #[test]
 fn a_probe_that_is_not_sent_yet_is_not_lost() {
