@@ -646,6 +646,11 @@ void rust_helper_skb_orphan(struct sk_buff *skb)
 	skb_orphan(skb);
 }
 
+void rust_helper_skb_set_dst_pending_confirm(struct sk_buff *skb, const u32 val)
+{
+	skb_set_dst_pending_confirm(skb, val);
+}
+
 void rust_helper_skb_dst_drop(struct sk_buff *skb)
 {
 	skb_dst_drop(skb);

@@ -258,6 +258,9 @@ fn connected(
     now: Instant,
 ) -> Run {
     let stats = host.common.stats;
+    route
+        .path
+        .note_progress(requester.unacked_psn().map(Psn::get));
     let mut pass = Pass::new(Budget::new(route.path.keeps_own()));
     let mut source = Requests {
         qp,
@@ -324,6 +327,10 @@ pub(crate) fn replies(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) -> 
             return Run::Idle;
         };
         let stats = host.common.stats;
+        // The peer sends new requests only as long as it hears the replies to earlier ones.
+        route
+            .path
+            .note_progress(responder.expected_psn().map(Psn::get));
         let mut pass = Pass::new(Budget::new(route.path.keeps_own()));
         let mut source = Replies { responder, host };
         let run = pump(qp, &mut source, &mut route.path, stats, &mut pass);

@@ -474,6 +474,16 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
         }
     }
 
+    /// Returns the PSN of the oldest packet that the peer has not acknowledged; `None` unless it runs and the peer
+    /// acknowledges packets.
+    #[inline]
+    pub fn unacked_psn(&self) -> Option<Psn> {
+        match &self.phase {
+            Phase::Running(sequence) if sequence.is_acknowledged() => Some(sequence.unacked),
+            _ => None,
+        }
+    }
+
     /// Returns the requester, if it runs.
     // Rules: ERR-7, STA-7
     #[inline]

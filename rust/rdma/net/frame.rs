@@ -477,9 +477,13 @@ impl Path {
 unsafe fn send_routed(
     skb: NonNull<sk_buff>,
     dst: NonNull<bindings::dst_entry>,
-    path: &Path,
+    path: &mut Path,
 ) -> Fate {
     let (skb, dst) = (skb.as_ptr(), dst.as_ptr());
+    if core::mem::take(&mut path.is_heard) {
+        // SAFETY: The skb is ours alone.
+        unsafe { bindings::skb_set_dst_pending_confirm(skb, 1) };
+    }
     let _rcu = rcu::read_lock();
     // SAFETY: The path keeps the route alive as long as it is borrowed, and RCU keeps it for the
     // rest of this read side. An owner that keeps the skb for longer takes a reference. The netdev

@@ -95,6 +95,10 @@ pub struct Path {
     routing: Option<Routing>,
     pub(super) waiting: Pending,
     tally: Tally,
+    /// How far the peer has confirmed what this path sends, as its user counts.
+    progress: Option<u32>,
+    /// The next packet confirms the neighbour.
+    pub(super) is_heard: bool,
 }
 
 queue_purpose! {
@@ -256,6 +260,8 @@ impl Path {
             routing: None,
             waiting: Pending::Train(None),
             tally: Tally::default(),
+            progress: None,
+            is_heard: false,
         })
     }
 
@@ -273,6 +279,17 @@ impl Path {
     #[inline]
     pub fn keeps_own(&self) -> bool {
         matches!(self.waiting, Pending::Own(_))
+    }
+
+    /// Notes how far the peer has confirmed what it got by this path. If that changes, the peer is reachable, and
+    /// the next packet tells the stack so. Otherwise the stack would ask for the neighbour again and again while
+    /// packets flow, and stop them if a congested network drops its questions.
+    #[inline]
+    pub fn note_progress(&mut self, progress: Option<u32>) {
+        if self.progress != progress {
+            self.is_heard = self.progress.is_some() && progress.is_some();
+            self.progress = progress;
+        }
     }
 
     /// Returns the frames that were kept since the last call, in order, or `None` if there are
