@@ -68,11 +68,17 @@ pub(crate) fn run_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
 /// Does the same at normal priority.
 fn run_in_turn(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     if !qp.fixed.service.needs_order() && qp.stream.needs_worker() {
-        return run_at_leisure(qp, None);
+        return run_apart(qp);
     }
     // Before it runs.
     qp.stream.note_queued();
     run_at_leisure(qp, Some(cpu));
+}
+
+/// Continues in process context with a worker of its own, which does not wait for other processes.
+fn run_apart(qp: ArcBorrow<'_, Qp>) {
+    let queue = &qp.shared().queues.unbound_high;
+    let _ = queue.enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
 }
 
 /// Continues in process context on a CPU that the scheduler chooses. If no CPU is idle, this may be the

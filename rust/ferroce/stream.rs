@@ -184,8 +184,9 @@ impl Stream {
         }
     }
 
-    /// Returns true if the work item should have a worker of its own. The worker of a CPU runs its items one
-    /// after the other. So with many queue pairs each would wait for the turns of all.
+    /// Returns true if the work item should have a worker of its own, with high priority. The worker of a CPU runs
+    /// its items one after the other, in turn with processes. So with many queue pairs each would wait for the turns
+    /// of all, longer than the timeout of its peer.
     pub(crate) fn needs_worker(&self) -> bool {
         is_apart(Stamp(self.waited_at.read_once()), now_ns())
     }
