@@ -54,7 +54,7 @@ pub(crate) fn handle_responses_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
 /// unless its packets need order.
 pub(crate) fn run_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     if qp.takes_turns() {
-        return run_in_turn(qp, cpu);
+        return run_at_leisure(qp, Some(cpu));
     }
     let queues = &qp.shared().queues;
     let queued = queues
@@ -63,22 +63,6 @@ pub(crate) fn run_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     if queued.is_ok() {
         queues.nudge(cpu);
     }
-}
-
-/// Does the same at normal priority.
-fn run_in_turn(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
-    if !qp.fixed.service.needs_order() && qp.stream.needs_worker() {
-        return run_apart(qp);
-    }
-    // Before it runs.
-    qp.stream.note_queued();
-    run_at_leisure(qp, Some(cpu));
-}
-
-/// Continues in process context with a worker of its own, which does not wait for other processes.
-fn run_apart(qp: ArcBorrow<'_, Qp>) {
-    let queue = &qp.shared().queues.unbound_high;
-    let _ = queue.enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
 }
 
 /// Continues in process context on a CPU that the scheduler chooses. If no CPU is idle, this may be the
@@ -100,9 +84,23 @@ pub(crate) fn run_anywhere(qp: ArcBorrow<'_, Qp>) {
 }
 
 /// Continues in process context at normal priority, as for the rest of a long run; on `cpu`, if there is
-/// one.
+/// one. Work that takes turns and has waited long may get another CPU, and has high priority once.
 pub(crate) fn run_at_leisure(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>) {
     let queues = &qp.shared().queues;
+    let may_move = qp.takes_turns() && !qp.fixed.service.needs_order();
+    if may_move && qp.stream.comes_first() {
+        let queued = queues
+            .unbound_high
+            .enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
+        qp.stream.note_first(queued.is_ok());
+        return;
+    }
+    let mut cpu = cpu;
+    if may_move {
+        cpu = cpu.filter(|_| !qp.stream.needs_worker());
+        // Before it runs.
+        qp.stream.note_queued();
+    }
     let _ = match cpu {
         Some(cpu) => queues
             .bound

@@ -74,10 +74,12 @@ pub(crate) struct Stream {
     is_crowded: Atomic<bool>,
     /// Doorbells since the last one that sent requests, on a single CPU; fewer than [`BATCH`].
     behind: Atomic<u32>,
-    /// When the work item was queued for the worker of a CPU; 0 if it is not.
+    /// When the work item was queued behind others, to take turns with them; 0 if it is not.
     queued_at: Atomic<u32>,
-    /// When it last had waited long for that worker.
+    /// When it last had waited long.
     waited_at: Atomic<u32>,
+    /// Its last run had waited long. The next one comes first.
+    comes_first: Atomic<bool>,
 }
 
 impl Stream {
@@ -89,6 +91,7 @@ impl Stream {
             behind: Atomic::new(0),
             queued_at: Atomic::new(0),
             waited_at: Atomic::new(0),
+            comes_first: Atomic::new(false),
         }
     }
 
@@ -157,7 +160,7 @@ impl Stream {
         behind == 0
     }
 
-    /// Notes that the work item is to be queued for the worker of a CPU, behind other items.
+    /// Notes that the work item is to be queued behind others.
     pub(crate) fn note_queued(&self) {
         if self.queued_at.read_once() == 0 {
             self.queued_at.write_once(Stamp::new(now_ns()).0);
@@ -181,14 +184,28 @@ impl Stream {
         let now = now_ns();
         if is_long_wait(Stamp(queued_at), now) {
             self.waited_at.write_once(Stamp::new(now).0);
+            self.comes_first.write_once(true);
         }
     }
 
-    /// Returns true if the work item should have a worker of its own, with high priority. The worker of a CPU runs
-    /// its items one after the other, in turn with processes. So with many queue pairs each would wait for the turns
-    /// of all, longer than the timeout of its peer.
+    /// Returns true if the work item should have a worker of its own. The worker of a CPU runs its items one
+    /// after the other. So with many queue pairs each would wait for the turns of all.
     pub(crate) fn needs_worker(&self) -> bool {
         is_apart(Stamp(self.waited_at.read_once()), now_ns())
+    }
+
+    /// Returns true if the next run should have high priority, as the last one had waited long. On a busy machine
+    /// several waits, one after the other, are longer than the timeout of the peer. It is one run after each long
+    /// wait, so that other tasks get most of the time.
+    pub(crate) fn comes_first(&self) -> bool {
+        self.comes_first.read_once()
+    }
+
+    /// Notes whether that run is queued now. If not, it was queued before, behind others.
+    pub(crate) fn note_first(&self, is_queued: bool) {
+        if is_queued {
+            self.comes_first.write_once(false);
+        }
     }
 
     /// Notes that the work item runs on this CPU.

@@ -342,6 +342,8 @@ impl Path {
             None => {
                 self.flush(credit);
                 self.routing = None;
+                // That was another neighbour, perhaps.
+                self.is_heard = false;
                 self.routing = Some(self.look_up()?);
                 self.next_hop().ok_or(EHOSTUNREACH)?
             }

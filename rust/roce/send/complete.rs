@@ -405,7 +405,7 @@ impl Sequence {
             // request already.
             self.next = psn;
         }
-        let sample_ns = self.round_trip.acknowledged(psn, self.timeouts, now);
+        let sample_ns = self.round_trip.acknowledged(psn, now);
         let path = Path {
             sample_ns,
             ..self.path(now)

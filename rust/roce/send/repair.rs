@@ -870,6 +870,9 @@ impl Sequence {
         if cause != Cause::Gap {
             // The path may only be slow. Then nothing is ever measured if this begins anew each time.
             self.round_trip = round_trip;
+            if cause == Cause::Timeout {
+                self.round_trip.timed_out();
+            }
             if cause == Cause::Timeout || self.round_trip.is_asked_by(stop) {
                 self.round_trip.asked(now);
             }

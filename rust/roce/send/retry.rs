@@ -203,7 +203,7 @@ impl Sequence {
 
     /// Waits for an acknowledgement from now on, if the queue pair has a timeout.
     ///
-    /// It waits longer if answers usually take about as long, as from a peer on a busy host. After a timeout it waits
+    /// It waits longer if answers lately took about as long, as from a peer on a busy host. After a timeout it waits
     /// twice as long, after two four times, so that such a peer is not given up. Four times is the most in any case.
     pub(super) fn arm_ack_timer(&mut self, now: Instant) {
         // Rules: RTY-16

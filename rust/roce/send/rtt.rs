@@ -19,7 +19,7 @@ pub(super) struct RoundTrip {
     /// The PSN after that packet.
     timed_end: Psn,
     timing: Timing,
-    /// How many nanoseconds later it was sent last: again, though it may only be slow.
+    /// How many nanoseconds later it was sent last: again, though it may only be slow. `u32::MAX` is long.
     asked_after: u32,
     /// The average, in nanoseconds; 0 before the first.
     average: u32,
@@ -50,6 +50,8 @@ enum Timing {
     Behind,
     /// Too few packets were outstanding to make a queue.
     Alone,
+    /// A timeout was over meanwhile: more may have been lost than this packet.
+    Overdue,
 }
 
 impl RoundTrip {
@@ -90,6 +92,13 @@ impl RoundTrip {
         }
     }
 
+    /// Notes that a timeout is over.
+    pub(super) fn timed_out(&mut self) {
+        if self.timing != Timing::Off {
+            self.timing = Timing::Overdue;
+        }
+    }
+
     /// Notes that the oldest packets are sent again, which may only be slow. If they were lost, the peer
     /// acknowledges later ones only now.
     pub(super) fn asked(&mut self, now: Instant) {
@@ -108,10 +117,10 @@ impl RoundTrip {
         self.timing = Timing::Off;
     }
 
-    /// Notes that all before `unacked` is acknowledged, after so many timeouts. Returns the round trip in nanoseconds
-    /// if that measures one, or 0.
+    /// Notes that all before `unacked` is acknowledged. Returns the round trip in nanoseconds if that measures
+    /// one, or 0.
     #[inline]
-    pub(super) fn acknowledged(&mut self, unacked: Psn, timeouts: u8, now: Instant) -> u32 {
+    pub(super) fn acknowledged(&mut self, unacked: Psn, now: Instant) -> u32 {
         if self.timing == Timing::Off || unacked.is_before(self.timed_end) {
             return 0;
         }
@@ -119,8 +128,11 @@ impl RoundTrip {
         let ns = now.since(self.timed_at);
         let since_asked_ns = ns.saturating_sub(self.asked_after.into());
         let took = bounded(ns);
-        if timeouts == 0 {
+        if timing != Timing::Overdue {
             self.longest = weigh(self.longest, took, 3).max(took);
+        }
+        if self.asked_after == u32::MAX {
+            return 0;
         }
         // What comes soon after it was sent again is the answer to that, and so is what comes when that is due.
         if since_asked_ns < ns / 8 || (since_asked_ns < ns && self.is_usual(since_asked_ns)) {
@@ -264,9 +276,9 @@ mod tests {
         let mut trip = RoundTrip::NEW;
         trip.begin(Psn::new(2), 0, at(1_000));
         trip.begin(Psn::new(3), 0, at(2_000));
-        trip.acknowledged(Psn::new(1), 0, at(5_000));
+        trip.acknowledged(Psn::new(1), at(5_000));
         assert_eq!(trip.average, 0);
-        trip.acknowledged(Psn::new(3), 0, at(11_000));
+        trip.acknowledged(Psn::new(3), at(11_000));
         assert_eq!(trip.average, 10_000);
     }
 
@@ -275,8 +287,38 @@ mod tests {
         let mut trip = RoundTrip::NEW;
         trip.begin(Psn::new(2), 0, at(1_000));
         trip.forget();
-        trip.acknowledged(Psn::new(2), 0, at(11_000));
+        trip.acknowledged(Psn::new(2), at(11_000));
         assert_eq!(trip.average, 0);
+    }
+
+    #[test]
+    fn an_outage_is_no_round_trip() {
+        let mut trip = RoundTrip::NEW;
+        exchange(&mut trip, 10_000, 0, 100, 101);
+        for outage_s in [1, 6] {
+            let (from, back) = (200 * outage_s, 201 * outage_s);
+            trip.begin(Psn::new(2), 0, at(from * SECOND));
+            trip.asked(at(back * SECOND));
+            trip.acknowledged(Psn::new(2), at(back * SECOND + 50_000));
+            assert_eq!(trip.average, 10_000, "after {outage_s} s");
+        }
+    }
+
+    #[test]
+    fn an_outage_that_a_timeout_ends_is_not_the_longest_answer() {
+        let outage = |is_overdue| {
+            let mut trip = RoundTrip::NEW;
+            exchange(&mut trip, 10_000, 0, 100, 101);
+            trip.begin(Psn::new(2), 0, at(200 * SECOND));
+            if is_overdue {
+                trip.timed_out();
+            }
+            trip.asked(at(200 * SECOND + 90_000));
+            trip.acknowledged(Psn::new(2), at(200 * SECOND + 100_000));
+            trip.longest_ns()
+        };
+        assert_eq!(outage(false), 100_000);
+        assert!(outage(true) < 20_000);
     }
 
     #[test]
@@ -286,7 +328,7 @@ mod tests {
             trip.begin(Psn::new(2), 0, at(1_000));
             trip.asked(at(2_000));
             trip.asked(at(41_000));
-            trip.acknowledged(Psn::new(2), 0, at(ns));
+            trip.acknowledged(Psn::new(2), at(ns));
             trip.average
         };
         assert_eq!(answered(42_000), 0);
@@ -306,13 +348,14 @@ mod tests {
         assert!(trip.patience_ns() < u64::from(MAX_ROUND_TRIP_NS) * 2);
     }
 
+    const SECOND: u64 = 1_000_000_000;
+
     /// Sends and acknowledges a packet every 100 ms from `from_s` to `to_s` seconds.
     fn exchange(trip: &mut RoundTrip, ns: u64, ahead: u32, from_s: u64, to_s: u64) {
-        const SECOND: u64 = 1_000_000_000;
         for tenth in from_s * 10..to_s * 10 {
             let sent = tenth * (SECOND / 10);
             trip.begin(Psn::new(2), ahead, at(sent));
-            trip.acknowledged(Psn::new(2), 0, at(sent + ns));
+            trip.acknowledged(Psn::new(2), at(sent + ns));
         }
     }
 
@@ -360,7 +403,7 @@ mod tests {
         exchange(&mut trip, 40_000_000, 0, 100, 109);
         let now = 3_600_000_000_000;
         trip.begin(Psn::new(2), 0, at(now));
-        trip.acknowledged(Psn::new(2), 0, at(now + 10_000));
+        trip.acknowledged(Psn::new(2), at(now + 10_000));
         assert_eq!(trip.least, 10_000);
     }
 
@@ -373,7 +416,7 @@ mod tests {
             }
             trip.begin(Psn::new(2), 0, at(0));
             trip.asked(at(asked));
-            trip.acknowledged(Psn::new(2), 0, at(ns))
+            trip.acknowledged(Psn::new(2), at(ns))
         };
         assert_eq!(answered(70_000, 110_000), 0, "the answer to that");
         assert_eq!(answered(70_000, 90_000), 90_000, "that would be too soon");
