@@ -15,30 +15,11 @@ use roce::abi::{self, Arrival, KernelCompletion};
 use roce::completion::Completion;
 use roce::num::Qpn;
 
+use crate::policy::{Habit, Watch};
 use crate::port::PORT;
 use crate::queue::{Move, PIECE};
 use crate::queues::Queues;
 use crate::stream::Poster;
-
-/// How long completions may arrive without a request for an event, until an owner that sleeps counts as
-/// one that polls.
-const AWAKE_MS: u32 = 20;
-
-/// How long an owner counts as one that sleeps, after it armed its queue once.
-const ONCE_MS: u32 = 20;
-
-/// The same after the last arming or event of an owner that sleeps again and again.
-const OFTEN_MS: u32 = 1000;
-
-/// What the owner does until there are completions. A guess that affects only speed.
-mod habit {
-    /// It polls.
-    pub(super) const POLLS: u32 = 0;
-    /// It has armed the queue. It may poll nevertheless, and never arm the queue again.
-    pub(super) const ARMED_ONCE: u32 = 1;
-    /// It has armed the queue again after an event, so it sleeps.
-    pub(super) const SLEEPS: u32 = 2;
-}
 
 /// The next completion that causes an event.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,7 +88,7 @@ pub(crate) struct Cq {
     resizing: Mutex<()>,
     upcall: CqUpcall,
     owner: Owner,
-    /// One of [`habit`]. It changes under `ring`.
+    /// A [`Habit`]. It changes under `ring`.
     habit: Atomic<u32>,
     /// When the owner last armed the queue or got an event.
     armed_at: Atomic<usize>,
@@ -129,13 +110,7 @@ struct Ring {
     /// The next slot to fill. It is independent of the shared index.
     producer: u32,
     armed: Armed,
-    /// When the current period of observation began, and how far the owner had polled.
-    observed_since: Ticks,
-    polled_then: u32,
-    /// The owner polled in the last period, too.
-    polled_before: bool,
-    /// When the last completion was written.
-    written_at: Ticks,
+    watch: Watch<Ticks>,
     /// An event was raised since the owner last armed the queue, or began to poll.
     had_event: bool,
     overflowed: bool,
@@ -167,10 +142,7 @@ impl Cq {
             shared,
             producer: 0,
             armed: Armed::No,
-            observed_since: Ticks::now(),
-            polled_then: 0,
-            polled_before: false,
-            written_at: Ticks::now(),
+            watch: Watch::new(Ticks::now()),
             had_event: false,
             overflowed: false,
             telling: Telling::default(),
@@ -180,7 +152,7 @@ impl Cq {
             resizing <- new_mutex!((), "ferroce::Cq::resizing"),
             upcall,
             owner,
-            habit: Atomic::new(habit::POLLS),
+            habit: Atomic::new(Habit::Polls.to_bits()),
             armed_at: Atomic::new(0),
             poster: Poster::new(),
             tell <- new_work!("ferroce::Cq::tell"),
@@ -209,14 +181,11 @@ impl Cq {
                 ring.armed = Armed::No;
                 ring.had_event = true;
                 self.note_armed(&mut ring);
-            } else if self.habit.read_once() != habit::POLLS
-                && !self.is_kernel()
-                && ring.is_polled()
-            {
+            } else if self.habit() != Habit::Polls && !self.is_kernel() && ring.is_polled() {
                 ring.had_event = false;
-                self.habit.write_once(habit::POLLS);
+                self.set_habit(Habit::Polls);
             }
-            ring.written_at = Ticks::now();
+            ring.watch.note_written(Ticks::now());
             Notice {
                 completed,
                 overflowed: false,
@@ -238,11 +207,8 @@ impl Cq {
     // Rules: CPL-17
     pub(crate) fn arm(&self, armed: Armed) -> bool {
         let mut ring = self.ring.lock();
-        let known = match core::mem::take(&mut ring.had_event) {
-            true => habit::SLEEPS,
-            false => habit::ARMED_ONCE,
-        };
-        self.habit.write_once(known.max(self.habit.read_once()));
+        let had_event = core::mem::take(&mut ring.had_event);
+        self.set_habit(self.habit().armed(had_event));
         ring.armed = ring.armed.max(armed);
         self.note_armed(&mut ring);
         ring.shared.consumer() != ring.producer
@@ -251,23 +217,24 @@ impl Cq {
     /// Notes that the owner arms the queue, or gets an event.
     fn note_armed(&self, ring: &mut Ring) {
         self.armed_at.write_once(Ticks::now().into());
-        ring.observe_anew();
+        ring.observe();
+    }
+
+    #[inline]
+    fn habit(&self) -> Habit {
+        Habit::from_bits(self.habit.read_once())
+    }
+
+    fn set_habit(&self, habit: Habit) {
+        self.habit.write_once(habit.to_bits());
     }
 
     /// Returns true if the owner sleeps until there are completions, or did so lately, instead of
     /// polling. This is a guess that affects only speed.
-    ///
-    /// An owner that polls may have armed a queue for a completion that never comes, because its peer only
-    /// writes and reads. The kernel never only polls.
     #[inline]
     pub(crate) fn has_sleeper(&self) -> bool {
         let is_past = |ms| Ticks::from(self.armed_at.read_once()).is_past(ms);
-        match self.habit.read_once() {
-            habit::POLLS => false,
-            _ if self.is_kernel() => true,
-            habit::ARMED_ONCE => !is_past(ONCE_MS),
-            _ => !is_past(OFTEN_MS),
-        }
+        self.habit().sleeps(self.is_kernel(), is_past)
     }
 
     /// Returns true if the owner has polled all of it.
@@ -436,35 +403,17 @@ impl Ring {
         true
     }
 
-    /// Begins a period of observation.
+    /// Begins to observe the owner.
     fn observe(&mut self) {
-        self.observed_since = Ticks::now();
-        self.polled_then = self.shared.consumer();
-    }
-
-    /// Begins the first period of observation.
-    fn observe_anew(&mut self) {
-        self.observe();
-        self.polled_before = false;
+        self.watch.begin(Ticks::now(), self.shared.consumer());
     }
 
     /// Returns true if the owner polls without arming the queue.
-    ///
-    /// A time without completions does not count: the owner may have slept for another reason. If the queue is
-    /// armed for a solicited completion, the owner may have polled the earlier ones and then slept, so it has
-    /// to poll in two periods.
     fn is_polled(&mut self) -> bool {
-        if self.written_at.is_past(AWAKE_MS) {
-            self.observe_anew();
-        }
-        if !self.observed_since.is_past(AWAKE_MS) {
-            return false;
-        }
-        let has_polled = self.shared.consumer() != self.polled_then;
-        let is_sure = self.armed == Armed::No || self.polled_before;
-        self.observe();
-        self.polled_before = has_polled;
-        has_polled && is_sure
+        let consumer = self.shared.consumer();
+        let is_armed = self.armed != Armed::No;
+        self.watch
+            .is_polled(Ticks::now(), consumer, is_armed, Ticks::is_past)
     }
 
     // Rules: CPL-16

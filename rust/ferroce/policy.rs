@@ -283,6 +283,134 @@ pub(crate) fn is_backlog_run_over(handled: u32, is_cpu_wanted: impl FnOnce() -> 
     handled >= BACKLOG_PACKETS || (handled >= LEAST_PACKETS && is_cpu_wanted())
 }
 
+/// What the owner of a completion queue does until there are completions.
+///
+/// An owner that polls may have armed a queue for a completion that never comes, because its peer only
+/// writes and reads. So a single arming counts for a short time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Habit {
+    /// It polls.
+    Polls,
+    /// It has armed the queue. It may poll nevertheless, and never arm the queue again.
+    ArmedOnce,
+    /// It has armed the queue again after an event, so it sleeps.
+    Sleeps,
+}
+
+impl Habit {
+    /// How long an owner counts as one that sleeps, after it armed its queue once.
+    pub(crate) const ONCE_MS: u32 = 20;
+    /// The same after the last arming or event of an owner that sleeps again and again.
+    pub(crate) const OFTEN_MS: u32 = 1000;
+
+    /// Encodes it in a word.
+    pub(crate) const fn to_bits(self) -> u32 {
+        self as u32
+    }
+
+    /// Decodes the result of [`to_bits`](Self::to_bits).
+    #[inline]
+    pub(crate) const fn from_bits(bits: u32) -> Self {
+        match bits {
+            0 => Self::Polls,
+            1 => Self::ArmedOnce,
+            _ => Self::Sleeps,
+        }
+    }
+
+    /// Returns the habit after the owner has armed the queue. `had_event` says whether there was an event
+    /// since it did so before.
+    pub(crate) fn armed(self, had_event: bool) -> Self {
+        let known = match had_event {
+            true => Self::Sleeps,
+            false => Self::ArmedOnce,
+        };
+        self.max(known)
+    }
+
+    /// Returns true if the owner counts as one that sleeps. `is_past` says whether its last arming or event was
+    /// more than so many milliseconds ago. The kernel never only polls.
+    #[inline]
+    pub(crate) fn sleeps(self, is_kernel: bool, is_past: impl FnOnce(u32) -> bool) -> bool {
+        match self {
+            Self::Polls => false,
+            _ if is_kernel => true,
+            Self::ArmedOnce => !is_past(Self::ONCE_MS),
+            Self::Sleeps => !is_past(Self::OFTEN_MS),
+        }
+    }
+}
+
+/// Observes whether the owner of a completion queue polls it without arming it. `T` is a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watch<T> {
+    /// When the current period of observation began, and how far the owner had polled.
+    since: T,
+    polled_then: u32,
+    /// The owner polled in the last period, too.
+    polled_before: bool,
+    /// When the last completion was written.
+    written_at: T,
+}
+
+impl<T: Copy> Watch<T> {
+    /// How long completions may arrive without a request for an event, until an owner that sleeps counts as
+    /// one that polls.
+    pub(crate) const AWAKE_MS: u32 = 20;
+
+    /// Begins with an empty queue.
+    pub(crate) fn new(now: T) -> Self {
+        Self {
+            since: now,
+            polled_then: 0,
+            polled_before: false,
+            written_at: now,
+        }
+    }
+
+    /// Begins the first period, with the owner's index `consumer`.
+    pub(crate) fn begin(&mut self, now: T, consumer: u32) {
+        self.begin_period(now, consumer);
+        self.polled_before = false;
+    }
+
+    fn begin_period(&mut self, now: T, consumer: u32) {
+        self.since = now;
+        self.polled_then = consumer;
+    }
+
+    /// Notes that a completion was written.
+    #[inline]
+    pub(crate) fn note_written(&mut self, now: T) {
+        self.written_at = now;
+    }
+
+    /// Returns true if the owner polls. `is_past` says whether a time was more than so many milliseconds ago.
+    ///
+    /// A time without completions does not count: the owner may have slept for another reason. If the queue
+    /// `is_armed` for a solicited completion, the owner may have polled the earlier ones and then slept, so it
+    /// has to poll in two periods.
+    pub(crate) fn is_polled(
+        &mut self,
+        now: T,
+        consumer: u32,
+        is_armed: bool,
+        is_past: impl Fn(T, u32) -> bool,
+    ) -> bool {
+        if is_past(self.written_at, Self::AWAKE_MS) {
+            self.begin(now, consumer);
+        }
+        if !is_past(self.since, Self::AWAKE_MS) {
+            return false;
+        }
+        let has_polled = consumer != self.polled_then;
+        let is_sure = !is_armed || self.polled_before;
+        self.begin_period(now, consumer);
+        self.polled_before = has_polled;
+        has_polled && is_sure
+    }
+}
+
 /// How to serve a doorbell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Serve {

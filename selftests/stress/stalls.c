@@ -583,6 +583,37 @@ static uint8_t *map_unanswered(size_t size)
 	return bytes;
 }
 
+/* Another receiver of the same device gets its datagrams, however many the stalled one has got. */
+static void datagrams_pass(void)
+{
+	struct rc other;
+	struct ibv_sge sge;
+	unsigned int i;
+
+	set_up(MESSAGE / PAGE);
+	plan.cap.max_send_wr = DEPTH;
+	ud_create(&sender, &ends[0], &plan.cap, 2 * DEPTH);
+	ud_create(&receiver, &ends[0], &plan.cap, 16);
+	ud_create(&other, &ends[0], &plan.cap, 16);
+	ud_start(&sender, QKEY);
+	ud_start(&receiver, QKEY);
+	ud_start(&other, QKEY);
+	ah = ah_create(&ends[0], &ends[0]);
+	sge = buffer_sge(&slow, 0, MESSAGE);
+	post_recv(&receiver, 1, &sge);
+	for (i = 0; i < 4000; i++) {
+		sge = buffer_sge(&good, 0, 100);
+		require_ok(ud_post(&sender, ah, receiver.qp->qp_num, QKEY, 2, IBV_SEND_SIGNALED, &sge));
+		expect_wc(sender.scq, 2, IBV_WC_SUCCESS, SOON_MS);
+	}
+	sge = buffer_sge(&good, 0, 4096);
+	post_recv(&other, 3, &sge);
+	sge = buffer_sge(&good, 8192, 100);
+	require_ok(ud_post(&sender, ah, other.qp->qp_num, QKEY, 4, IBV_SEND_SIGNALED, &sge));
+	expect_wc(sender.scq, 4, IBV_WC_SUCCESS, SOON_MS);
+	expect_wc(other.rcq, 3, IBV_WC_SUCCESS, SOON_MS);
+}
+
 /* The memory manager may ask for such memory on a device's behalf, or refuse at once. */
 static void unanswered(void)
 {
@@ -622,6 +653,7 @@ static const struct test tests[] = {
 	{ "reliable_writes_without_end", reliable_writes_without_end },
 	{ "peer_writes_without_end", peer_writes_without_end },
 	{ "datagrams_without_end", datagrams_without_end },
+	{ "datagrams_pass", datagrams_pass },
 	{ "verbs_at_once", verbs_at_once },
 };
 

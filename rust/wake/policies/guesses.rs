@@ -3,8 +3,9 @@
 //! The decisions of each rule of the policy in the cases that matter.
 
 use crate::policy::{
-    is_apart, is_backlog_run_over, is_long_wait, is_sending, is_turn_over, Arrivals, Budget,
-    Overtaking, Placement, Sent, Stamp, StreamHints, BATCH, LARGE, MOST_ASIDE, MUCH, SLOW_NS,
+    is_apart, is_backlog_run_over, is_long_wait, is_sending, is_turn_over, Arrivals, Budget, Habit,
+    Overtaking, Placement, Sent, Stamp, StreamHints, Watch, BATCH, LARGE, MOST_ASIDE, MUCH,
+    SLOW_NS,
 };
 use crate::wake::Came;
 
@@ -206,4 +207,70 @@ fn requests_that_come_together_are_answered_together() {
         }
         arrivals.end();
     }
+}
+
+/// Returns how long an owner counts as one that sleeps, in milliseconds after it last armed its queue.
+fn asleep_ms(habit: Habit, is_kernel: bool) -> u32 {
+    let counts = |ms| habit.sleeps(is_kernel, |limit| ms > limit);
+    (0..5000).take_while(|ms| counts(*ms)).count() as u32
+}
+
+#[test]
+fn an_owner_that_armed_its_queue_once_may_poll() {
+    let once = Habit::Polls.armed(false);
+    assert_eq!(once, Habit::ArmedOnce);
+    assert_eq!(asleep_ms(Habit::Polls, false), 0);
+    assert_eq!(asleep_ms(once, false), Habit::ONCE_MS + 1);
+    // Arming again without an event is no sign of sleep.
+    assert_eq!(once.armed(false), once);
+}
+
+#[test]
+fn an_owner_that_arms_after_an_event_sleeps() {
+    let often = Habit::ArmedOnce.armed(true);
+    assert_eq!(often, Habit::Sleeps);
+    assert_eq!(often.armed(false), Habit::Sleeps);
+    assert_eq!(asleep_ms(often, false), Habit::OFTEN_MS + 1);
+    assert_eq!(
+        asleep_ms(Habit::Polls.armed(false), true),
+        5000,
+        "the kernel"
+    );
+}
+
+#[test]
+fn a_habit_survives_its_word() {
+    for habit in [Habit::Polls, Habit::ArmedOnce, Habit::Sleeps] {
+        assert_eq!(Habit::from_bits(habit.to_bits()), habit);
+    }
+}
+
+/// Has a completion written every millisecond, and the owner poll all of them each `polls_every` ms. Returns when
+/// it counts as one that polls.
+fn polls_after(polls_every: u32, is_armed: bool, pause: core::ops::Range<u32>) -> Option<u32> {
+    let mut watch = Watch::new(0u32);
+    watch.begin(0, 0);
+    let mut consumer = 0;
+    (1..500).find(|now| {
+        if pause.contains(now) {
+            return false;
+        }
+        if now % polls_every == 0 {
+            consumer = *now;
+        }
+        let is_polled = watch.is_polled(*now, consumer, is_armed, |then, ms| now - then > ms);
+        watch.note_written(*now);
+        is_polled
+    })
+}
+
+#[test]
+fn an_owner_that_polls_without_arming_is_noticed() {
+    const AWAKE_MS: u32 = Watch::<u32>::AWAKE_MS;
+    assert_eq!(polls_after(1, false, 0..0), Some(AWAKE_MS + 1));
+    assert_eq!(polls_after(1, true, 0..0), Some(2 * (AWAKE_MS + 1)));
+    assert_eq!(polls_after(1000, false, 0..0), None, "it polls nothing");
+    // A pause does not count.
+    let pause = 10..10 + AWAKE_MS + 2;
+    assert!(polls_after(1, false, pause.clone()).unwrap() > pause.end + AWAKE_MS);
 }
