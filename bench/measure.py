@@ -314,12 +314,15 @@ def explored(workload, a, b, scale):
     return json.loads(done.stdout)
 
 
+def explored_between(ends, workload, scale):
+    """The same, between these ends."""
+    a, b = (f"{name}/{DEVICE[name]}" for name in (ends.client, ends.server))
+    return explored(workload, a, a if workload.loopback else b, scale)
+
+
 def random_workload(ends, seed):
     """On the only CPU."""
-    workload = by_seed(seed)
-    a, b = (f"{name}/{DEVICE[name]}" for name in (ends.client, ends.server))
-    said = explored(workload, a, a if workload.loopback else b, VIRTUAL_SCALE)
-    return {"per byte": 1e9 / said["bytes"]}
+    return {"per byte": 1e9 / explored_between(ends, by_seed(seed), VIRTUAL_SCALE)["bytes"]}
 
 
 MEASURES = {function.__name__: function for function in (
