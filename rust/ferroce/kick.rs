@@ -89,10 +89,9 @@ pub(crate) fn run_at_leisure(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>) {
     let queues = &qp.shared().queues;
     let may_move = qp.takes_turns() && !qp.fixed.service.needs_order();
     if may_move && qp.stream.comes_first() {
-        let queued = queues
+        let _ = queues
             .unbound_high
             .enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
-        qp.stream.note_first(queued.is_ok());
         return;
     }
     let mut cpu = cpu;

@@ -28,8 +28,9 @@ impl WorkItem<{ work::RUN }> for Qp {
             requester::run_later(this.as_arc_borrow());
         }
         if has_more {
+            let queued = this.stream.queued();
             let_others(&this);
-            this.stream.note_yielded();
+            this.stream.note_yielded(queued);
         }
     }
 }

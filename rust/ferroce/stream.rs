@@ -167,24 +167,34 @@ impl Stream {
         }
     }
 
-    /// Does not count the time until now as waiting, as the work item itself let other tasks run.
-    pub(crate) fn note_yielded(&self) {
-        if self.queued_at.read_once() != 0 {
-            self.queued_at.write_once(Stamp::new(now_ns()).0);
+    /// Returns when the work item was queued, for [`note_yielded`](Self::note_yielded).
+    pub(crate) fn queued(&self) -> u32 {
+        self.queued_at.read_once()
+    }
+
+    /// Does not count the time until now as waiting, as the work item itself let other tasks run. `queued` is
+    /// when it was queued before that. If it has run meanwhile, that is over.
+    pub(crate) fn note_yielded(&self, queued: u32) {
+        if queued != 0 {
+            let _ = self
+                .queued_at
+                .cmpxchg(queued, Stamp::new(now_ns()).0, Relaxed);
         }
     }
 
-    /// Notes that the work item runs, and whether it had to wait long for a worker.
+    /// Notes that the work item runs, and whether it had to wait long for a worker. It has its turn.
     pub(crate) fn note_begun(&self) {
         let queued_at = self.queued_at.read_once();
-        if queued_at == 0 {
-            return;
-        }
-        self.queued_at.write_once(0);
         let now = now_ns();
-        if is_long_wait(Stamp(queued_at), now) {
+        let has_waited = queued_at != 0 && is_long_wait(Stamp(queued_at), now);
+        if queued_at != 0 {
+            self.queued_at.write_once(0);
+        }
+        if has_waited {
             self.waited_at.write_once(Stamp::new(now).0);
-            self.comes_first.write_once(true);
+        }
+        if self.comes_first.read_once() != has_waited {
+            self.comes_first.write_once(has_waited);
         }
     }
 
@@ -199,13 +209,6 @@ impl Stream {
     /// wait, so that other tasks get most of the time.
     pub(crate) fn comes_first(&self) -> bool {
         self.comes_first.read_once()
-    }
-
-    /// Notes whether that run is queued now. If not, it was queued before, behind others.
-    pub(crate) fn note_first(&self, is_queued: bool) {
-        if is_queued {
-            self.comes_first.write_once(false);
-        }
     }
 
     /// Notes that the work item runs on this CPU.

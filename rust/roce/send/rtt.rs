@@ -50,8 +50,28 @@ enum Timing {
     Behind,
     /// Too few packets were outstanding to make a queue.
     Alone,
-    /// A timeout was over meanwhile: more may have been lost than this packet.
-    Overdue,
+    /// As [`Behind`](Self::Behind), and a timeout is over: packets before this one may be lost.
+    BehindOverdue,
+    /// As [`Alone`](Self::Alone), and a timeout is over.
+    AloneOverdue,
+}
+
+impl Timing {
+    fn overdue(self) -> Self {
+        match self {
+            Self::Off => Self::Off,
+            Self::Behind | Self::BehindOverdue => Self::BehindOverdue,
+            Self::Alone | Self::AloneOverdue => Self::AloneOverdue,
+        }
+    }
+
+    fn is_alone(self) -> bool {
+        matches!(self, Self::Alone | Self::AloneOverdue)
+    }
+
+    fn is_overdue(self) -> bool {
+        matches!(self, Self::BehindOverdue | Self::AloneOverdue)
+    }
 }
 
 impl RoundTrip {
@@ -92,11 +112,9 @@ impl RoundTrip {
         }
     }
 
-    /// Notes that a timeout is over.
+    /// Notes that a timeout is over, and nothing was acknowledged since.
     pub(super) fn timed_out(&mut self) {
-        if self.timing != Timing::Off {
-            self.timing = Timing::Overdue;
-        }
+        self.timing = self.timing.overdue();
     }
 
     /// Notes that the oldest packets are sent again, which may only be slow. If they were lost, the peer
@@ -128,7 +146,7 @@ impl RoundTrip {
         let ns = now.since(self.timed_at);
         let since_asked_ns = ns.saturating_sub(self.asked_after.into());
         let took = bounded(ns);
-        if timing != Timing::Overdue {
+        if !timing.is_overdue() {
             self.longest = weigh(self.longest, took, 3).max(took);
         }
         if self.asked_after == u32::MAX {
@@ -139,7 +157,7 @@ impl RoundTrip {
             return 0;
         }
         self.measured(ns);
-        self.measured_in_period(ns, timing == Timing::Alone, now);
+        self.measured_in_period(ns, timing.is_alone(), now);
         took
     }
 

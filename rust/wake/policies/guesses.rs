@@ -245,9 +245,13 @@ fn a_habit_survives_its_word() {
     }
 }
 
-/// Has a completion written every millisecond, and the owner poll all of them each `polls_every` ms. Returns when
-/// it counts as one that polls.
-fn polls_after(polls_every: u32, is_armed: bool, pause: core::ops::Range<u32>) -> Option<u32> {
+/// Has a completion written every millisecond but those of `pause`, and the owner poll all of them when `polls` says
+/// so. Returns when it counts as one that polls.
+fn polls_after(
+    is_armed: bool,
+    pause: core::ops::Range<u32>,
+    polls: impl Fn(u32) -> bool,
+) -> Option<u32> {
     let mut watch = Watch::new(0u32);
     watch.begin(0, 0);
     let mut consumer = 0;
@@ -255,7 +259,7 @@ fn polls_after(polls_every: u32, is_armed: bool, pause: core::ops::Range<u32>) -
         if pause.contains(now) {
             return false;
         }
-        if now % polls_every == 0 {
+        if polls(*now) {
             consumer = *now;
         }
         let is_polled = watch.is_polled(*now, consumer, is_armed, |then, ms| now - then > ms);
@@ -266,11 +270,17 @@ fn polls_after(polls_every: u32, is_armed: bool, pause: core::ops::Range<u32>) -
 
 #[test]
 fn an_owner_that_polls_without_arming_is_noticed() {
-    const AWAKE_MS: u32 = Watch::<u32>::AWAKE_MS;
-    assert_eq!(polls_after(1, false, 0..0), Some(AWAKE_MS + 1));
-    assert_eq!(polls_after(1, true, 0..0), Some(2 * (AWAKE_MS + 1)));
-    assert_eq!(polls_after(1000, false, 0..0), None, "it polls nothing");
-    // A pause does not count.
-    let pause = 10..10 + AWAKE_MS + 2;
-    assert!(polls_after(1, false, pause.clone()).unwrap() > pause.end + AWAKE_MS);
+    const PERIOD: u32 = Watch::<u32>::AWAKE_MS + 1;
+    assert_eq!(polls_after(false, 0..0, |_| true), Some(PERIOD));
+    assert_eq!(polls_after(true, 0..0, |_| true), Some(2 * PERIOD));
+    assert_eq!(polls_after(false, 0..0, |_| false), None);
+    // It polled once and slept then.
+    assert_eq!(polls_after(true, 0..0, |now| now < PERIOD), None);
+    // A pause does not count, nor does what was before it.
+    let pause = 10..10 + PERIOD + 1;
+    let after = pause.end + PERIOD;
+    assert_eq!(polls_after(false, pause, |_| true), Some(after));
+    let pause = PERIOD + 1..2 * PERIOD + 2;
+    let after = pause.end + 2 * PERIOD;
+    assert_eq!(polls_after(true, pause, |_| true), Some(after));
 }
