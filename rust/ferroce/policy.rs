@@ -420,6 +420,73 @@ pub(crate) enum Serve {
     Beside,
 }
 
+/// How long after its last packet a stream has rested. Another CPU has to wake up from a deep sleep then, which
+/// takes longer than several requests.
+pub(crate) const RESTED_NS: u64 = 5_000_000;
+
+/// The doorbells of a stream between two rests.
+///
+/// A short burst is over before a work item has begun. So if the last one was short, the first doorbells of the next
+/// one are served at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Burst {
+    /// Doorbells since the last rest, at most one more than are short.
+    len: u8,
+    /// Doorbells that are still served at once.
+    alone: u8,
+}
+
+impl Burst {
+    /// The longest short burst.
+    pub(crate) const SHORT: u8 = 8;
+
+    /// Creates the state of a new poster, which may stream.
+    pub(crate) const fn new() -> Self {
+        Self {
+            len: Self::SHORT + 1,
+            alone: 0,
+        }
+    }
+
+    /// Encodes the state in a word.
+    pub(crate) const fn to_bits(self) -> u32 {
+        ((self.alone as u32) << 8) | self.len as u32
+    }
+
+    /// Decodes the result of [`to_bits`](Self::to_bits).
+    #[inline]
+    pub(crate) const fn from_bits(bits: u32) -> Self {
+        // CAST: The fields, as `to_bits` put them.
+        Self {
+            len: bits as u8,
+            alone: (bits >> 8) as u8,
+        }
+    }
+
+    /// Counts a doorbell, which may be the first one after a rest. Returns the new state, and true if the doorbell is
+    /// to be served at once.
+    #[inline]
+    pub(crate) fn ring(self, has_rested: bool) -> (Self, bool) {
+        let alone = match has_rested {
+            true if self.len <= Self::SHORT => Self::SHORT,
+            true => 0,
+            false => self.alone,
+        };
+        let len = match has_rested {
+            true => 1,
+            false => self
+                .len
+                .saturating_add(1)
+                .min(Self::SHORT.saturating_add(1)),
+        };
+        let next = Self {
+            len,
+            alone: alone.saturating_sub(1),
+        };
+        (next, alone > 0)
+    }
+}
+
 /// Distinguishes a poster that waits for each request from one that streams.
 ///
 /// On one machine a request that is served at once is complete when its doorbell returns, so both
