@@ -88,7 +88,8 @@ pub(crate) fn run_anywhere(qp: ArcBorrow<'_, Qp>) {
 pub(crate) fn run_at_leisure(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>) {
     let queues = &qp.shared().queues;
     let may_move = qp.takes_turns() && !qp.fixed.service.needs_order();
-    if may_move && qp.stream.comes_first() {
+    let is_apart = may_move && qp.stream.needs_worker();
+    if is_apart && qp.stream.comes_first() {
         let _ = queues
             .unbound_high
             .enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
@@ -96,7 +97,7 @@ pub(crate) fn run_at_leisure(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>) {
     }
     let mut cpu = cpu;
     if may_move {
-        cpu = cpu.filter(|_| !qp.stream.needs_worker());
+        cpu = cpu.filter(|_| !is_apart);
         // Before it runs.
         qp.stream.note_queued();
     }

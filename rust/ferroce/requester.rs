@@ -24,7 +24,7 @@ use crate::held::{with_held, HELD_PACKETS};
 use crate::host::Deferred;
 use crate::kick;
 use crate::payload::{AtHand, Incoming};
-use crate::policy::{gains_by_group, Serve, RECENT_NS, RESTED_NS, SLOW_NS};
+use crate::policy::{gains_by_group, Serve, RECENT_NS, SLOW_NS};
 use crate::pump;
 use crate::qp::{Ends, Qp, Route, Run, SendHalf};
 use crate::stats::Counter;
@@ -62,9 +62,7 @@ fn serve_doorbell(qp: ArcBorrow<'_, Qp>) {
     };
     let ring = || {
         let poster = &qp.fixed.send_cq.poster;
-        let has_rested = || !qp.last_sent.is_within(RESTED_NS);
-        qp.stream
-            .ring(poster, service.is_answered(), has_polled, has_rested)
+        qp.stream.ring(poster, service.is_answered(), has_polled)
     };
     let is_stream = service.has_streams() && ring() == Serve::Beside;
     // Small messages of a stream need no check: their work item seldom moves.

@@ -13,9 +13,7 @@ use rdma::sync::Marked;
 use rdma::timer::now_ns;
 use rdma::work::another_cpu;
 
-use crate::policy::{
-    is_apart, is_long_wait, Burst, Depth, Placement, Serve, Stamp, StreamHints, BATCH,
-};
+use crate::policy::{is_apart, is_long_wait, Depth, Placement, Serve, Stamp, StreamHints, BATCH};
 
 /// The observed behaviour of the poster of all queue pairs whose requests complete in one
 /// completion queue.
@@ -34,8 +32,6 @@ pub(crate) struct Poster {
     heard: Atomic<bool>,
     /// So did a completion of a receive.
     received: Atomic<bool>,
-    /// The bits of a [`Burst`].
-    burst: Atomic<u32>,
 }
 
 impl Poster {
@@ -45,19 +41,7 @@ impl Poster {
             busy: Atomic::new(0),
             heard: Atomic::new(true),
             received: Atomic::new(false),
-            burst: Atomic::new(Burst::new().to_bits()),
         }
-    }
-
-    /// Counts a doorbell of a stream. Returns true if it is to be served at once.
-    #[inline]
-    fn is_short(&self, has_rested: bool) -> bool {
-        let burst = Burst::from_bits(self.burst.read_once());
-        let (next, is_short) = burst.ring(has_rested);
-        if next != burst {
-            self.burst.write_once(next.to_bits());
-        }
-        is_short
     }
 
     /// Notes a completion, or a request of the peer.
@@ -131,27 +115,19 @@ impl Stream {
     ///
     /// `is_answered` says whether requests complete by an acknowledgement. Others complete when they are
     /// sent, so they need no probe. `has_polled` returns whether the owner has seen the completions for
-    /// which it may wait. Its parameter says whether there are receives among them. `has_rested` returns whether
-    /// nothing was sent lately.
+    /// which it may wait. Its parameter says whether there are receives among them.
     #[inline]
     pub(crate) fn ring(
         &self,
         poster: &Poster,
         is_answered: bool,
         has_polled: impl FnOnce(bool) -> bool,
-        has_rested: impl FnOnce() -> bool,
     ) -> Serve {
         // A waiting poster sees the event for which it waits. It does not wait for an unsignaled request.
         let has_received = take(&poster.received);
-        let is_first = self.begin(poster);
-        let was_idle = is_first & take(&poster.heard) && has_polled(has_received);
-        let depth = poster.depth();
-        // That such requests are complete soon says nothing about the poster.
-        if depth.is_stream() && poster.is_short(is_first && has_rested()) {
-            return Serve::Here;
-        }
+        let was_idle = self.begin(poster) & take(&poster.heard) && has_polled(has_received);
         let may_probe = || is_answered && another_cpu(CpuId::current()).is_some();
-        let (depth, serve) = depth.ring(was_idle, may_probe);
+        let (depth, serve) = poster.depth().ring(was_idle, may_probe);
         poster.depth.write_once(depth.to_bits());
         if serve == Serve::Here && self.is_crowded.read_once() {
             self.is_crowded.write_once(false);
@@ -208,14 +184,13 @@ impl Stream {
 
     /// Notes that the work item runs, and whether it had to wait long for a worker. It has its turn.
     pub(crate) fn note_begun(&self) {
-        let queued_at = self.queued_at.read_once();
-        let now = now_ns();
-        let has_waited = queued_at != 0 && is_long_wait(Stamp(queued_at), now);
-        if queued_at != 0 {
-            self.queued_at.write_once(0);
-        }
-        if has_waited {
-            self.waited_at.write_once(Stamp::new(now).0);
+        let mut has_waited = false;
+        if self.queued_at.read_once() != 0 {
+            let (queued_at, now) = (self.queued_at.xchg(0, Relaxed), now_ns());
+            has_waited = queued_at != 0 && is_long_wait(Stamp(queued_at), now);
+            if has_waited {
+                self.waited_at.write_once(Stamp::new(now).0);
+            }
         }
         if self.comes_first.read_once() != has_waited {
             self.comes_first.write_once(has_waited);

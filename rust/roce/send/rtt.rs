@@ -391,6 +391,19 @@ mod tests {
     }
 
     #[test]
+    fn the_shortest_follows_a_path_that_becomes_longer_than_the_timeout() {
+        let mut trip = RoundTrip::NEW;
+        exchange(&mut trip, 10_000, 0, 100, 101);
+        for tenth in 1050..1300 {
+            let sent = tenth * (SECOND / 10);
+            trip.begin(Psn::new(2), 0, at(sent));
+            trip.timed_out();
+            trip.acknowledged(Psn::new(2), at(sent + 40_000_000));
+        }
+        assert_eq!(trip.least, 40_000_000);
+    }
+
+    #[test]
     fn the_shortest_does_not_follow_a_queue() {
         let mut trip = RoundTrip::NEW;
         exchange(&mut trip, 10_000, 0, 100, 101);

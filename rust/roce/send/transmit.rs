@@ -457,10 +457,6 @@ impl Sequence {
             let ahead = self.next.distance_from(self.unacked);
             self.round_trip
                 .begin(self.next.add(segment.psns), ahead, now);
-            if self.timeouts > 0 {
-                // The acknowledgement may wait for older packets that are lost.
-                self.round_trip.timed_out();
-            }
         }
         self.since_ack_req = if wants_ack {
             0

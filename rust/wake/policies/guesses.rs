@@ -3,8 +3,8 @@
 //! The decisions of each rule of the policy in the cases that matter.
 
 use crate::policy::{
-    is_apart, is_backlog_run_over, is_long_wait, is_sending, is_turn_over, Arrivals, Budget, Burst,
-    Habit, Overtaking, Placement, Sent, Stamp, StreamHints, Watch, BATCH, LARGE, MOST_ASIDE, MUCH,
+    is_apart, is_backlog_run_over, is_long_wait, is_sending, is_turn_over, Arrivals, Budget, Habit,
+    Overtaking, Placement, Sent, Stamp, StreamHints, Watch, BATCH, LARGE, MOST_ASIDE, MUCH,
     SLOW_NS,
 };
 use crate::wake::Came;
@@ -283,30 +283,4 @@ fn an_owner_that_polls_without_arming_is_noticed() {
     let pause = PERIOD + 1..2 * PERIOD + 2;
     let after = pause.end + 2 * PERIOD;
     assert_eq!(polls_after(true, pause, |_| true), Some(after));
-}
-
-/// Rings so often after a rest. Returns how many of these doorbells are served at once.
-fn served_at_once(burst: &mut Burst, doorbells: u32) -> u32 {
-    let ring = |number| {
-        let (next, is_short) = burst.ring(number == 0);
-        *burst = Burst::from_bits(next.to_bits());
-        assert_eq!(*burst, next);
-        u32::from(is_short)
-    };
-    (0..doorbells).map(ring).sum()
-}
-
-#[test]
-fn a_burst_is_expected_to_be_as_short_as_the_last_one() {
-    let short = u32::from(Burst::SHORT);
-    let mut burst = Burst::new();
-    assert_eq!(served_at_once(&mut burst, short), 0, "nothing is known");
-    assert_eq!(served_at_once(&mut burst, short), short);
-    assert_eq!(served_at_once(&mut burst, 3), 3);
-    // A longer one goes beside the poster, and so does the one after that.
-    assert_eq!(served_at_once(&mut burst, 500), short);
-    assert_eq!(served_at_once(&mut burst, 2), 0);
-    assert_eq!(served_at_once(&mut burst, 500), short);
-    assert_eq!(served_at_once(&mut burst, short + 1), 0);
-    assert_eq!(served_at_once(&mut burst, 1), 0);
 }

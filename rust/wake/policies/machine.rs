@@ -51,8 +51,6 @@ pub(crate) struct Rules {
     pub(crate) joins_qps: bool,
     /// READs that a group of responses allows are sent together.
     pub(crate) groups: bool,
-    /// After a rest the first doorbells of a stream are served at once.
-    pub(crate) rests: bool,
 }
 
 pub(crate) const POLICY: Rules = Rules {
@@ -61,7 +59,6 @@ pub(crate) const POLICY: Rules = Rules {
     bonds: true,
     joins_qps: true,
     groups: true,
-    rests: true,
 };
 
 /// The result of a workload.

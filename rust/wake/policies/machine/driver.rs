@@ -9,7 +9,7 @@ use super::{Context, Event, Machine, Task};
 use crate::policies::machine::Poll;
 use crate::policy::{
     gains_by_group, is_backlog_run_over, is_sending, keeps_busy, Budget, Overtaking, Placement,
-    Sent, Serve, LARGE, MOST_ASIDE, MUCH, RESTED_NS, SLOW_NS,
+    Sent, Serve, LARGE, MOST_ASIDE, MUCH, SLOW_NS,
 };
 use crate::wake::{self, Act, Further, Put, Run, SendBy, SendGate};
 
@@ -22,10 +22,7 @@ impl Machine {
     pub(super) fn doorbell(&mut self, qp: usize, has_polled: bool, cx: &mut Context) {
         let has_another_cpu = self.another(cx.cpu).is_some();
         let known = self.known_by(qp);
-        let has_rested = self.rules.rests && !self.qps[qp].last_sent.at.is_within(cx.t, RESTED_NS);
-        let ring = self.qps[known]
-            .stream
-            .ring(has_polled, has_another_cpu, has_rested);
+        let ring = self.qps[known].stream.ring(has_polled, has_another_cpu);
         let is_stream = self.rules.serve.unwrap_or(ring) == Serve::Beside;
         let other = || match is_stream {
             true => self.much_ahead(qp, cx),

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::mem;
 
 use super::Load;
-use crate::policy::{Arrivals, Burst, Depth, Placement, Sent, Serve, Stamp, StreamHints, BATCH};
+use crate::policy::{Arrivals, Depth, Placement, Sent, Serve, Stamp, StreamHints, BATCH};
 use crate::wake::{self, Came};
 
 /// A packet of a queue pair.
@@ -42,7 +42,6 @@ pub(crate) struct Stream {
     posted_on: Option<usize>,
     is_crowded: bool,
     behind: u32,
-    burst: u32,
 }
 
 impl Stream {
@@ -54,25 +53,11 @@ impl Stream {
             posted_on: None,
             is_crowded: false,
             behind: 0,
-            burst: Burst::new().to_bits(),
         }
     }
 
-    pub(crate) fn ring(
-        &mut self,
-        has_polled: bool,
-        has_another_cpu: bool,
-        has_rested: bool,
-    ) -> Serve {
-        let is_first = mem::take(&mut self.is_idle);
-        let was_idle = is_first & mem::take(&mut self.heard) && has_polled;
-        if self.is_one() {
-            let (burst, is_short) = Burst::from_bits(self.burst).ring(is_first && has_rested);
-            self.burst = burst.to_bits();
-            if is_short {
-                return Serve::Here;
-            }
-        }
+    pub(crate) fn ring(&mut self, has_polled: bool, has_another_cpu: bool) -> Serve {
+        let was_idle = mem::take(&mut self.is_idle) & mem::take(&mut self.heard) && has_polled;
         let (depth, serve) = Depth::from_bits(self.depth).ring(was_idle, || has_another_cpu);
         self.depth = depth.to_bits();
         if serve == Serve::Here {
