@@ -300,7 +300,8 @@ def connections(ends, count):
 
 def explored(workload, a, b, scale):
     """The output of the program of random workloads for one workload, between two ends (namespace
-    and device), in so many times the usual time."""
+    and device), in so many times the usual time. A loopback has both at the first."""
+    b = a if workload.loopback else b
     workload = replace(workload, ms=max(1, int(workload.ms * scale)))
     try:
         done = subprocess.run([EXPLORE, *workload.program_words()], text=True, check=False,
@@ -317,7 +318,7 @@ def explored(workload, a, b, scale):
 def explored_between(ends, workload, scale):
     """The same, between these ends."""
     a, b = (f"{name}/{DEVICE[name]}" for name in (ends.client, ends.server))
-    return explored(workload, a, a if workload.loopback else b, scale)
+    return explored(workload, a, b, scale)
 
 
 def random_workload(ends, seed):

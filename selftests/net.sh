@@ -32,6 +32,12 @@ in_b()
 	ip netns exec b "$@"
 }
 
+# link_local NAMESPACE: prints the address of its eth0 that the default GID has.
+link_local()
+{
+	ip -n "$1" -oneline address show dev eth0 scope link | sed -n 's|.* inet6 \([^/]*\)/.*|\1|p'
+}
+
 # module_of DRIVER: the module that has this link type.
 module_of()
 {

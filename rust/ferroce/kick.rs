@@ -95,13 +95,11 @@ pub(crate) fn run_at_leisure(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>) {
             .enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
         return;
     }
-    let mut cpu = cpu;
     if may_move {
-        cpu = cpu.filter(|_| !is_apart);
         // Before it runs.
         qp.stream.note_queued();
     }
-    let _ = match cpu {
+    let _ = match cpu.filter(|_| !is_apart) {
         Some(cpu) => queues
             .bound
             .enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into()),
