@@ -62,7 +62,7 @@ fn serve_doorbell(qp: ArcBorrow<'_, Qp>) {
     };
     let ring = || {
         let poster = &qp.fixed.send_cq.poster;
-        qp.stream.ring(poster, service.is_answered(), has_polled)
+        qp.stream.ring(poster, has_polled)
     };
     let is_stream = service.has_streams() && ring() == Serve::Beside;
     // Small messages of a stream need no check: their work item seldom moves.
