@@ -96,6 +96,8 @@ struct Sequence<P, G> {
     expected: Psn,
     /// The last executed PSN that is not of a READ or atomic. An acknowledgement bears it.
     acknowledge: Psn,
+    /// READs since then have taken more than half of all PSNs: a peer would take it for a later one.
+    is_out_of_date: bool,
     /// Messages completed.
     msn: Msn,
     /// The message that it is in.
@@ -218,6 +220,7 @@ impl<P, G> Sequence<P, G> {
             config,
             expected: config.rq_psn,
             acknowledge: config.rq_psn.prev(),
+            is_out_of_date: false,
             msn: Msn::default(),
             message: Message::None,
             kept: None,
@@ -244,6 +247,11 @@ impl<P, G> Sequence<P, G> {
     fn may_keep(&self, packet: &Packet) -> bool {
         let most = self.config.mtu.bytes().saturating_mul(packet.psns);
         packet.bth.psn.distance_from(self.expected) < MAX_EARLY_PSNS && packet.payload_len <= most
+    }
+
+    /// Returns true if an acknowledgement can tell that all before the expected packet is executed.
+    fn can_acknowledge_all(&self) -> bool {
+        !self.is_out_of_date && self.acknowledge.next() == self.expected
     }
 
     /// Returns true if it refused a request: then that is all it owes, until it is told.
@@ -450,7 +458,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Responder<P, G, S> {
             return Handled::Done; // Its like was handled meanwhile, or none is any more.
         }
         // Rules: NAK-4
-        if sequence.told == Told::Nothing && sequence.acknowledge.next() != sequence.expected {
+        if sequence.told == Told::Nothing && !sequence.can_acknowledge_all() {
             sequence.ask_for_expected(psn);
         }
         Handled::Early
@@ -634,9 +642,13 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         }
     }
 
-    /// Owes an acknowledgement, unless a response that is owed already says as much or more.
-    // Rules: DUP-1, DUP-2, DUP-3
+    /// Owes an acknowledgement, unless a response that is owed already says as much or more, or the
+    /// peer has long got the responses to later READs.
+    // Rules: ACK-24, DUP-1, DUP-2, DUP-3
     fn acknowledge_again(&mut self) {
+        if self.sequence.is_out_of_date {
+            return;
+        }
         let answered = self.replays.any_pending_after(self.sequence.acknowledge);
         if self.sequence.owed == Owed::Nothing && !answered {
             self.sequence.owed = Owed::Acknowledgement;

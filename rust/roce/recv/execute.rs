@@ -10,8 +10,8 @@ use super::{failure, Message, Owed, Refusal, Running, Sequence};
 use crate::completion::{Completion, CompletionOp, Status};
 use crate::event::Event;
 use crate::host::{Access, Extent, Fault, FlushError, RecvHost, Span};
-use crate::limits::MAX_MESSAGE_BYTES;
-use crate::num::{Imm, Iova, Mtu, Qpn};
+use crate::limits::{MAX_MESSAGE_BYTES, PSN_HALF};
+use crate::num::{Imm, Iova, Mtu, Psn, Qpn};
 use crate::opcode::Position;
 use crate::wire::{AtomicEth, Feth, NakCode, Packet, Request, Reth, SendEnd};
 use crate::wr::{AtomicOp, RecvRequest, ATOMIC_BYTES};
@@ -397,7 +397,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
     fn keep<H: RecvHost<Payload = P, Grant = G>>(&mut self, kept: Kept<G>, host: &mut H) {
         // Rules: ACK-13
         self.sequence.msn = self.sequence.msn.next();
-        self.sequence.expected = kept.end();
+        self.sequence.expect_behind(kept.end());
         self.sequence.unacknowledged = false;
         self.replays.push(kept);
         // Rules: ACK-4
@@ -470,11 +470,22 @@ impl<P, G> Sequence<P, G> {
         }
     }
 
+    /// Expects the packet `end` behind a READ or atomic. A request that is further back than half of all
+    /// PSNs is not outstanding any more.
+    // Rules: ACK-24
+    fn expect_behind(&mut self, end: Psn) {
+        let back = self.expected.distance_from(self.acknowledge);
+        let taken = end.distance_from(self.expected);
+        self.is_out_of_date |= back.saturating_add(taken) > PSN_HALF;
+        self.expected = end;
+    }
+
     /// Accounts for a packet of an executed SEND or WRITE.
     // Rules: PSN-4
     fn executed<H: RecvHost>(&mut self, packet: &Packet, ends: bool, host: &mut H) {
         self.expected = self.expected.add(packet.psns);
         self.acknowledge = self.expected.prev();
+        self.is_out_of_date = false;
         if ends {
             // Rules: ACK-12
             self.msn = self.msn.next();

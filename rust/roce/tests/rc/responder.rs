@@ -1488,6 +1488,92 @@ fn an_acknowledgement_never_has_the_number_of_data() {
     assert_eq!(lone.replies(), [(1, START), (2, END), (3, Says::Ack)]);
 }
 
+/// A responder of a peer that READs up to 2 GiB at once, with so many READs or atomics in progress.
+fn of_vast_reads(depth: u8) -> Lone {
+    let mut lone = Lone::new(RecvConfig {
+        bundle: Bundle::within(MAX_MESSAGE_BYTES, Mtu::B256),
+        max_dest_rd_atomic: depth,
+        ..config()
+    });
+    lone.responder.set_replay(replays(depth.into()));
+    lone.world.regions.insert(
+        VAST,
+        Region {
+            len: MAX_MESSAGE_BYTES as usize,
+            ..lone.world.regions[&RKEY]
+        },
+    );
+    lone
+}
+
+const VAST: u32 = RKEY + 78;
+
+impl Lone {
+    /// Delivers a READ that takes so many PSNs, and sends its response.
+    fn vast_read(&mut self, psn: i32, psns: u32) {
+        let reth = Reth {
+            rkey: Rkey(VAST),
+            ..reth(0, psns * MTU)
+        };
+        self.request(psn, Request::Read(reth), 0);
+        let host = &mut self.world.host(&[]);
+        let response = self.responder.poll_transmit(host).unwrap();
+        assert_eq!(response.psns, psns);
+        assert!(self.responder.poll_transmit(host).is_none());
+    }
+}
+
+const PSNS: i32 = 1 << 24;
+
+// Rules: ACK-24
+#[test]
+fn an_acknowledgement_does_not_come_around_the_circle() {
+    for first in [0, 1] {
+        let mut lone = of_vast_reads(1);
+        lone.world.events.clear();
+        // The PSN before the first packet would be acknowledged, too.
+        if first == 1 {
+            lone.request(0, write_only(0, 8), 8);
+            assert_eq!(lone.replies(), [(0, Says::Ack)]);
+        }
+        lone.vast_read(first, 1 << 23);
+        lone.vast_read(first + (1 << 23), (1 << 23) - 6);
+        // Six WRITEs follow, and the first is lost. The last but one has the PSN of the one before the READs.
+        let next = first + PSNS - 6;
+        lone.request(next + 1, write_only(0, 8), 8);
+        assert_eq!(
+            lone.replies(),
+            [(next - PSNS, Says::Nak(NakCode::SequenceError))]
+        );
+        for early in 2..6 {
+            lone.request(next + early, write_only(0, 8), 8);
+            assert_eq!(lone.replies(), [], "{first}: {early}");
+        }
+        lone.request(next - 1, send_only(), 0);
+        assert_eq!(lone.replies(), [], "a duplicate");
+        lone.request(next, write_only(0, 8), 8);
+        assert_eq!(lone.replies(), [(next - PSNS, Says::Ack)]);
+    }
+}
+
+#[test]
+fn a_gap_behind_reads_is_asked_for_all_around_the_circle() {
+    let mut lone = of_vast_reads(1);
+    lone.vast_read(0, 1 << 23);
+    lone.vast_read(1 << 23, (1 << 23) - 1);
+    // The READ that comes now takes the last PSN of the circle, and a WRITE behind it is missing.
+    let early = Packet {
+        bth: header(2, true),
+        body: Body::Request(write_only(0, 8)),
+        payload_len: 8,
+        psns: 1,
+    };
+    lone.vast_read(PSNS - 1, 1);
+    let host = &mut lone.world.host(&[0; 8]);
+    assert_eq!(lone.responder.handle_kept(&early, host), Handled::Early);
+    assert_eq!(lone.replies(), [(0, Says::Nak(NakCode::SequenceError))]);
+}
+
 // Rules: RDA-8, RDA-9
 #[test]
 fn more_reads_than_agreed_are_refused() {
