@@ -339,9 +339,11 @@ impl<G, S: DerefMut<Target = [Replay<G>]>> Replays<G, S> {
         }
     }
 
-    /// Finds the original of a duplicate.
+    /// Finds the original of a duplicate: the latest one, as an older one may have had the same PSN, and been
+    /// the same request.
+    // Rules: DUP-10
     pub(super) fn find(&self, psn: Psn, request: &Request, mtu: Mtu) -> Option<Again> {
-        (0..self.len).find_map(|kept| {
+        (0..self.len).rev().find_map(|kept| {
             let response = self.get(kept)?.restart_at(psn, request, mtu)?;
             Some(Again { kept, response })
         })

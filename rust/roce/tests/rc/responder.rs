@@ -1639,6 +1639,21 @@ fn atomics_are_carried_out_once_and_answered_as_often_as_asked() {
     assert_eq!(lone.world.grants.count(), 0);
 }
 
+// Rules: DUP-10
+#[test]
+fn an_atomic_is_not_answered_with_the_value_of_the_last_time_around_the_circle() {
+    let mut lone = of_vast_reads(4);
+    lone.request(0, fetch_add(8, 5), 0);
+    assert_eq!(lone.originals(), [(0, 0)]);
+    lone.vast_read(1, 1 << 23);
+    lone.vast_read(1 + (1 << 23), (1 << 23) - 1);
+    for _ in 0..2 {
+        lone.request(PSNS, fetch_add(8, 5), 0);
+        assert_eq!(lone.originals(), [(0, 5)]);
+    }
+    assert_eq!((lone.world.atomics, lone.world.word(at(8))), (2, 10));
+}
+
 // Rules: DUP-13
 #[test]
 fn an_atomic_that_differs_is_no_duplicate() {
