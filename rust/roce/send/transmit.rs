@@ -137,6 +137,8 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
         };
         if sequence.fresh {
             sequence.end = psn;
+            // It may have been the only one that asks for an acknowledgement.
+            sequence.since_ack_req = sequence.outstanding();
             sequence.round_trip.forget();
             if entry.is_answered() {
                 sequence.unanswered = sequence.unanswered.saturating_sub(1);

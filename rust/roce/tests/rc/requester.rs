@@ -1831,6 +1831,32 @@ fn what_is_absent_when_it_is_sent_again_is_outstanding_still() {
     raised(&lone.world, AsyncEvent::SendQueueDrained);
 }
 
+// Rules: SEG-17
+#[test]
+fn an_acknowledgement_that_was_not_asked_for_is_asked_for_however_small_the_window() {
+    let config = SendConfig {
+        law: Law::Dcqcn,
+        timeout: AckTimeout::NEVER,
+        ..config()
+    };
+    let mut lone = Lone::with(config, &[(send(), 10), (write(0), MTU * 2000)]);
+    lone.poll().unwrap();
+    lone.now = lone.now.after_ns(ROUND_TRIP_NS);
+    lone.ack(0);
+    let asks = std::iter::from_fn(|| lone.poll()).find(|(bth, _)| bth.ack_req);
+    let (bth, (asked, ..)) = asks.unwrap();
+    assert!(asked > 2);
+    lone.requester.unsend(bth.psn);
+    // Its memory is absent for a while, and the path becomes congested.
+    for _ in 0..64 {
+        lone.now = lone.now.after_ns(60_000);
+        lone.requester.congested(lone.now);
+    }
+    let (bth, (psn, ..)) = lone.poll().expect("it waits for ever");
+    assert_eq!((psn, bth.ack_req), (asked, true));
+    assert!(lone.poll().is_none());
+}
+
 // Rules: STA-14
 #[test]
 fn attributes_change_while_it_runs() {
