@@ -311,22 +311,36 @@ impl Qp {
         self.state.store(state as u32, Release);
     }
 
+    /// Publishes a state that a verb sets, unless the queue pair has failed since the verb looked at it: only a
+    /// reset ends ERR. Everything that the state implies must be set up before.
+    // Rules: STA-1
+    pub(crate) fn advance(&self, state: State) {
+        self.change_state(state, |old| old != State::Err);
+    }
+
     /// Publishes that the queue pair has failed, unless it is out of service.
     ///
     /// The lock of the failed half must be held. A reset publishes its state before it takes that lock.
     /// So a failure before the reset cannot affect the queue pair after it.
-    // Rules: ERR-18
+    // Rules: ERR-18, STA-1
     pub(crate) fn fail(&self) {
-        for state in [State::Rtr, State::Rts, State::Sqd, State::Sqe] {
-            let _ = self.state.cmpxchg(state as u32, State::Err as u32, Full);
-        }
+        self.change_state(State::Err, State::takes_requests);
     }
 
     /// Publishes that the send queue alone has failed. The send lock must be held, as for
     /// [`fail`](Self::fail).
     pub(crate) fn fail_send(&self) {
-        for state in [State::Rts, State::Sqd] {
-            let _ = self.state.cmpxchg(state as u32, State::Sqe as u32, Full);
+        self.change_state(State::Sqe, |old| matches!(old, State::Rts | State::Sqd));
+    }
+
+    /// Publishes a state if `may_leave` holds for the one before it, however often others change that meanwhile.
+    fn change_state(&self, new: State, may_leave: impl Fn(State) -> bool) {
+        let mut old = self.state.read_once();
+        while State::from_code(old).is_some_and(&may_leave) {
+            match self.state.cmpxchg(old, new as u32, Full) {
+                Ok(_) => return,
+                Err(other) => old = other,
+            }
         }
     }
 

@@ -532,7 +532,7 @@ impl Handle {
             State::Err => qp.set_state(State::Err),
             _ => {
                 self.change_halves(current, new, prepared);
-                qp.set_state(new.state);
+                qp.advance(new.state);
             }
         }
         if (current, new.state) == (State::Rts, State::Sqd) {
