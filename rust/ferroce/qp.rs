@@ -6,7 +6,7 @@ use core::mem;
 
 use kernel::cpu::CpuId;
 use kernel::prelude::*;
-use kernel::sync::atomic::{Acquire, Atomic, Full, Release};
+use kernel::sync::atomic::{Acquire, Atomic, Full};
 use kernel::sync::{Arc, Mutex};
 use kernel::workqueue::{impl_has_work, new_work, Work};
 use rdma::ah::Gids;
@@ -306,9 +306,10 @@ impl Qp {
         State::from_code(self.state.load(Acquire)).unwrap_or(State::Err)
     }
 
-    /// Publishes a state. Everything that it implies must be set up before.
+    /// Publishes RESET or ERR. Orders this before all later accesses, for those who post and then read the
+    /// state.
     pub(crate) fn set_state(&self, state: State) {
-        self.state.store(state as u32, Release);
+        let _ = self.state.xchg(state as u32, Full);
     }
 
     /// Publishes a state that a verb sets, unless the queue pair has failed since the verb looked at it: only a

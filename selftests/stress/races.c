@@ -209,6 +209,53 @@ static void destroy_qp(void)
 	require(posted > rounds, "too little was posted");
 }
 
+/* ---- modify_qp against a failure --------------------------------------- */
+
+static void write_badly(struct racer *racer)
+{
+	struct ibv_sge sge = buffer_sge(&near, 0, 8);
+
+	nap(&racer->rng, 2000);
+	post_send(&pair.a, 1, IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, &sge, (uintptr_t)far.bytes,
+		  far.mr->rkey + 1);
+}
+
+/* A failure in the middle of a modification is not lost: what is posted later is flushed. */
+static void modify_failing(void)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS, .min_rnr_timer = 12 };
+	unsigned int changes = 0, i;
+	struct racer writer;
+	struct ibv_wc wc;
+	int err;
+
+	set_up();
+	buffer_create(&near, &ends[0], 4096, IBV_ACCESS_LOCAL_WRITE);
+	buffer_create(&far, &ends[1], 4096, plan.access);
+	while (again()) {
+		struct ibv_sge sge = buffer_sge(&far, 0, far.size);
+
+		pair_open(&pair, &plan);
+		for (i = 0; i < 4; i++)
+			post_recv(&pair.b, i, &sge);
+		race(&writer, write_badly);
+		do {
+			err = ibv_modify_qp(pair.b.qp, &attr, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER);
+			require(!err || err == EINVAL, "ibv_modify_qp: %s", strerror(err));
+			changes += !err;
+		} while (!err);
+		join(&writer);
+		require(poll_within(pair.a.scq, &wc, SOON_MS), "no completion");
+		expect_refused(&wc);
+		post_recv(&pair.b, i, &sge);
+		for (i = 0; i < 5; i++)
+			expect_wc(pair.b.rcq, i, IBV_WC_WR_FLUSH_ERR, SOON_MS);
+		pair_destroy(&pair);
+	}
+	note("%u changes", changes);
+	require(changes > rounds, "it failed too soon");
+}
+
 /* ---- rereg_mr against a peer's READ ------------------------------------ */
 
 #define AREA 65536
@@ -969,6 +1016,7 @@ static void wrong_order(void)
 
 static const struct test tests[] = {
 	{ "destroy_qp", destroy_qp },
+	{ "modify_failing", modify_failing },
 	{ "rereg_mr", rereg_mr },
 	{ "windows", windows },
 	{ "dereg_mr", dereg_mr },
