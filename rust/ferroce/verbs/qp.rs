@@ -417,7 +417,11 @@ impl Handle {
         let qp = object.qp.as_arc_borrow();
         let (state, deferred) = object.change(attr, object)?;
         // Owners are told, and work is done that may tell them more, with no lock of ours held.
-        tell(qp, &qp.fixed.send_cq, deferred);
+        let cq = match state {
+            State::Reset => &qp.fixed.recv_cq,
+            _ => &qp.fixed.send_cq,
+        };
+        tell(qp, cq, deferred);
         match state {
             State::Err => flush(qp),
             // Send the requests that were posted while it was drained.
@@ -528,7 +532,7 @@ impl Handle {
         let qp = &self.qp;
         let mut deferred = Deferred::default();
         match new.state {
-            State::Reset => self.reset(),
+            State::Reset => deferred = self.reset(),
             State::Err => qp.set_state(State::Err),
             _ => {
                 self.change_halves(current, new, prepared);
@@ -586,8 +590,9 @@ impl Handle {
         half.service.modify(&new.attributes, bundle);
     }
 
-    /// Moves to RESET: forgets everything.
-    fn reset(&self) {
+    /// Moves to RESET: forgets everything. Returns the events of the receive half. A reply that it still owed
+    /// may have failed, as its memory was gone.
+    fn reset(&self) -> Deferred {
         let qp = &self.qp;
         qp.set_state(State::Reset);
         qp.set_own_peer(None);
@@ -622,6 +627,7 @@ impl Handle {
         half.waiting.clear();
         half.early.clear();
         half.route = None;
+        deferred
     }
 
     /// Returns the state of a queue pair with these settings.
@@ -722,7 +728,9 @@ impl Handle {
             flush(self.qp.as_arc_borrow());
         }
         fixed.shared.qps.remove(fixed.qpn.get());
-        self.reset();
+        let deferred = self.reset();
+        // A completion queue of the kernel waits below for the events that it was promised.
+        tell(self.qp.as_arc_borrow(), &fixed.recv_cq, deferred);
         if fixed.owner == Poster::Kernel {
             for cq in [&fixed.send_cq, &fixed.recv_cq] {
                 cq.forget(fixed.qpn);
