@@ -15,10 +15,11 @@ use roce::host::{
     Access, AccessError, DatagramRecvHost, DatagramSendHost, Extent, Fault, FlushError, Observer,
     RecvHost, SendHost, Span, Taken,
 };
-use roce::limits::{GRH_BYTES, MAX_INLINE_BYTES, MAX_SGE};
+use roce::limits::GRH_BYTES;
 use roce::num::{Iova, Qpn, Rkey};
 use roce::wr::{
     AtomicOp, BadRequest, DatagramRequest, LocalOp, Placement, RecvRequest, SendRequest,
+    ATOMIC_BYTES,
 };
 
 use crate::ah::{Ah, Lookup, Vectors};
@@ -239,17 +240,36 @@ impl Common<'_> {
 }
 
 /// Buffers of retired requests, kept for the next ones.
-#[derive(Default)]
+///
+/// Nobody is charged for them, as they may be made in a softirq. So they are no larger than requests of this
+/// queue need: the slots of its ring bound them, and those are charged.
 pub(crate) struct Spare {
+    /// SGEs of one request.
+    max_sge: usize,
+    /// Inline bytes of one request.
+    max_inline: usize,
     segments: Option<Slots<Option<Segment>>>,
     bytes: Option<Slots<u8>>,
 }
 
 impl Spare {
+    /// Creates it without buffers, for requests within these limits.
+    ///
+    /// CAST: Both are small.
+    pub(crate) fn new(max_sge: u32, max_inline: u32) -> Self {
+        Self {
+            max_sge: max_sge as usize,
+            // An atomic WRITE has its bytes in its slot, whatever the limits are.
+            max_inline: max_inline.max(ATOMIC_BYTES) as usize,
+            segments: None,
+            bytes: None,
+        }
+    }
+
     fn segments(&mut self) -> Result<Slots<Option<Segment>>, Unresolved> {
         match self.segments.take() {
             Some(segments) => Ok(segments),
-            None => Slots::new(MAX_SGE, GFP_ATOMIC).map_err(|_| Unresolved::NoMemory),
+            None => Slots::new(self.max_sge, GFP_ATOMIC).map_err(|_| Unresolved::NoMemory),
         }
     }
 
@@ -259,7 +279,7 @@ impl Spare {
         }
         let mut copy = match self.bytes.take() {
             Some(copy) => copy,
-            None => Slots::new(MAX_INLINE_BYTES, GFP_ATOMIC).map_err(|_| Unresolved::NoMemory)?,
+            None => Slots::new(self.max_inline, GFP_ATOMIC).map_err(|_| Unresolved::NoMemory)?,
         };
         for (to, from) in copy.iter_mut().zip(bytes) {
             *to = *from;

@@ -170,7 +170,7 @@ pub(super) fn create(
             queue: WorkQueue::new(send_ring),
             limits: send_limits(&init.caps, owner),
             scratch: storage(send_shape.slot_bytes() as u32)?,
-            spare: Spare::default(),
+            spare: Spare::new(init.caps.max_send_sge, init.caps.max_inline_data),
             vectors: vectors(service)?,
         },
         is_handed_over: false,
@@ -183,8 +183,12 @@ pub(super) fn create(
     let recv = RecvHalf {
         service: RecvService::new(service, qpn),
         recv: RecvQueue {
+            spare: Spare::new(
+                srq.as_ref()
+                    .map_or(init.caps.max_recv_sge, |srq| srq.max_sge()),
+                0,
+            ),
             receives: receives(recv_ring, srq.as_ref(), &init.caps)?,
-            spare: Spare::default(),
         },
         arrivals: Arrivals::default(),
         sweeps: Sweeps::default(),
