@@ -53,6 +53,16 @@ impl Details<'_> {
         })
     }
 
+    /// Returns true if the user that asks may administer the network. Others may list all objects, too, but
+    /// not learn from them where other processes have their memory.
+    pub fn is_for_admin(&self) -> bool {
+        const CAP: c_int = kernel::bindings::CAP_NET_ADMIN as c_int;
+        // SAFETY: The initial namespace always exists, and the task of a request is the current one.
+        unsafe {
+            kernel::bindings::ns_capable_noaudit(&raw mut kernel::bindings::init_user_ns, CAP)
+        }
+    }
+
     /// Adds a word.
     ///
     /// # Errors

@@ -120,24 +120,24 @@ pub(super) fn cq(cq: &Cq, details: &mut Details<'_>) -> Result {
     details.number(c"overflowed", report.overflowed)
 }
 
-/// Adds details of a memory region: its origin and its rights. The core reports its length.
+/// Adds details of a memory region: its origin, its rights, and for an administrator its addresses. The core
+/// reports its length.
 pub(super) fn mr(mr: &mr::Handle, details: &mut Details<'_>) -> Result {
-    match mr.origin() {
+    let (kind, start, iova, access) = match mr.origin() {
         Origin::Kernel => return details.word(c"kind", c"kernel"),
         Origin::Process(init) => {
             let on_demand = Rights::is_on_demand(init.access);
-            details.word(c"kind", if on_demand { c"on_demand" } else { c"user" })?;
-            details.hex(c"start", init.start)?;
-            details.hex(c"iova", init.iova)?;
-            details.hex(c"access", init.access)?;
+            let kind = if on_demand { c"on_demand" } else { c"user" };
+            (kind, init.start, init.iova, init.access)
         }
-        Origin::DmaBuf(init) => {
-            details.word(c"kind", c"dmabuf")?;
-            details.hex(c"start", init.offset)?;
-            details.hex(c"iova", init.iova)?;
-            details.hex(c"access", init.access)?;
-        }
+        Origin::DmaBuf(init) => (c"dmabuf", init.offset, init.iova, init.access),
+    };
+    details.word(c"kind", kind)?;
+    if details.is_for_admin() {
+        details.hex(c"start", start)?;
+        details.hex(c"iova", iova)?;
     }
+    details.hex(c"access", access)?;
     match mr.block_bytes() {
         Some(bytes) => details.number(c"block_bytes", bytes as u64),
         None => Ok(()),
