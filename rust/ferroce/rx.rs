@@ -40,7 +40,9 @@ impl Receiver for Ingress {
             return;
         };
         let own = self.devices.get(netdev.ifindex(), context);
-        let below = || self.devices.get(netdev.vlan_lower()?.ifindex(), context);
+        // An index counts in its own namespace, to which a VLAN may have been moved alone.
+        let lower = || netdev.vlan_lower().filter(|lower| lower.is_beside(netdev));
+        let below = || self.devices.get(lower()?.ifindex(), context);
         let Some(device) = own.or_else(below) else {
             return;
         };

@@ -235,6 +235,13 @@ impl NetDevice {
         Some(unsafe { Self::from_raw(bindings::vlan_dev_real_dev(self.as_raw())) })
     }
 
+    /// Returns true if it is in the namespace of `other`. Any context.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        let _rcu = rcu::read_lock();
+        // SAFETY: Both netdevs are valid, and this is a read side of RCU.
+        unsafe { bindings::dev_net_rcu(self.as_raw()) == bindings::dev_net_rcu(other.as_raw()) }
+    }
+
     /// Returns its namespace, unless that is being removed.
     pub fn net(&self) -> Option<ARef<Net>> {
         let _rcu = rcu::read_lock();
