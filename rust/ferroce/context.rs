@@ -15,6 +15,7 @@ use rdma::share::{Charge, Share};
 use rdma::sync::Marked;
 use rdma::work::{Flags, Queue};
 
+use crate::keys::MW_INDICES;
 use crate::table::AH_NUMBERS;
 
 /// Bytes of packets that wait for the memory of one process, including the kernel's own data: several
@@ -26,6 +27,9 @@ pub(crate) const MAX_ATTACHED: usize = 2048;
 
 /// Address handles of one context. Its memory usually ends first.
 const MAX_AHS: usize = (*AH_NUMBERS.end() as usize + 1) / 8;
+
+/// Memory windows of one context. Its memory may end first.
+const MAX_WINDOWS: usize = (*MW_INDICES.end() - *MW_INDICES.start() + 1) as usize / 8;
 
 /// Workers that fault in memory for one context, on each NUMA node. Further faults wait in line behind
 /// those of the same process.
@@ -43,6 +47,8 @@ fn pagers_of_a_user() -> usize {
 struct Numbers {
     /// Address handles.
     ahs: Arc<Share>,
+    /// Memory windows.
+    windows: Arc<Share>,
     /// Memberships of queue pairs in multicast groups.
     attached: Arc<Share>,
     /// Bytes of waiting packets.
@@ -54,6 +60,7 @@ impl Numbers {
     fn new(times: usize) -> Result<Self> {
         Ok(Self {
             ahs: Share::new(MAX_AHS.saturating_mul(times))?,
+            windows: Share::new(MAX_WINDOWS.saturating_mul(times))?,
             attached: Share::new(MAX_ATTACHED.saturating_mul(times))?,
             held_bytes: Share::new(MOST_HELD_BYTES.saturating_mul(times))?,
         })
@@ -64,10 +71,11 @@ impl Numbers {
     fn is_used(&self) -> bool {
         let Self {
             ahs,
+            windows,
             attached,
             held_bytes,
         } = self;
-        [ahs, attached, held_bytes]
+        [ahs, windows, attached, held_bytes]
             .iter()
             .any(|share| share.used() > 0)
     }
@@ -193,6 +201,15 @@ impl Context {
     /// `ENOMEM` if there are too many.
     pub(crate) fn take_ah(&self) -> Result<[Charge; 2]> {
         Ok([self.numbers.ahs.take(1)?, self.of_user.ahs.take(1)?])
+    }
+
+    /// Charges a memory window.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there are too many.
+    pub(crate) fn take_window(&self) -> Result<[Charge; 2]> {
+        Ok([self.numbers.windows.take(1)?, self.of_user.windows.take(1)?])
     }
 
     /// Charges a membership in a group.

@@ -421,6 +421,28 @@ static void address_handles_are_left(void)
 	end_taking(other);
 }
 
+static unsigned int take_windows(void)
+{
+	unsigned int count = 0;
+
+	while (ibv_alloc_mw(ends[0].pd, IBV_MW_TYPE_1))
+		count++;
+	return count;
+}
+
+static void windows_are_left(void)
+{
+	unsigned int taken, i;
+	pid_t other;
+
+	other = begin_taking(take_windows, &taken);
+	require(taken > 0 && (int)taken <= ends[0].attr.max_mw / 8, "%u of %d windows", taken, ends[0].attr.max_mw);
+	for (i = 0; i < 100; i++)
+		require(ibv_alloc_mw(ends[0].pd, IBV_MW_TYPE_1), "no window is left");
+	note("the other one has %u of %d", taken, ends[0].attr.max_mw);
+	end_taking(other);
+}
+
 static const struct test tests[] = {
 	{ "resize_holds_nobody", resize_holds_nobody },
 	{ "srq_moves_under_traffic", srq_moves_under_traffic },
@@ -429,6 +451,7 @@ static const struct test tests[] = {
 	{ "memberships_are_left", memberships_are_left },
 	{ "contexts_do_not_add_up", contexts_do_not_add_up },
 	{ "address_handles_are_left", address_handles_are_left },
+	{ "windows_are_left", windows_are_left },
 };
 
 int main(int argc, char **argv)
