@@ -9,11 +9,6 @@ use kernel::prelude::*;
 use rdma::abi as kernel_abi;
 use roce::abi as ours;
 
-static_assert!(kernel_abi::ring::LOG2_ELEM_SIZE == ours::ring::LOG2_ELEM_SIZE);
-static_assert!(kernel_abi::ring::INDEX_MASK == ours::ring::INDEX_MASK);
-static_assert!(kernel_abi::ring::PRODUCER_INDEX == ours::ring::PRODUCER_INDEX);
-static_assert!(kernel_abi::ring::CONSUMER_INDEX == ours::ring::CONSUMER_INDEX);
-static_assert!(kernel_abi::ring::DATA == ours::ring::DATA);
 static_assert!(kernel_abi::send_wqe::DATA == ours::send_wqe::DATA);
 static_assert!(kernel_abi::send_wqe::WR == 0);
 static_assert!(kernel_abi::send_wqe::DMA == ours::send_wqe::DMA);

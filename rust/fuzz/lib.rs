@@ -14,12 +14,15 @@ mod adversary;
 mod net;
 mod reorder;
 mod rng;
+#[path = "../rdma/ring/shape.rs"]
+#[allow(dead_code)]
+mod shape;
 #[path = "../roce/tests/rc/world.rs"]
 #[allow(dead_code)]
 mod world;
 
 use roce::abi::{
-    cqe, decode_completion, decode_datagram, decode_recv, decode_send, Poster, Ring, SendData,
+    cqe, decode_completion, decode_datagram, decode_recv, decode_send, Poster, SendData,
     SendLimits, Sges,
 };
 use roce::limits::MAX_MESSAGE_BYTES;
@@ -28,6 +31,7 @@ use roce::wr::SendOp;
 
 use adversary::Victim;
 use rng::Rng;
+use shape::Shape;
 
 pub use reorder::reorder;
 
@@ -139,7 +143,7 @@ fn sum(sges: Sges<'_>, length: u32, limits: &SendLimits) {
 
 /// Feeds arbitrary indices to a ring.
 fn ring(entries: u8, stored: &[u8]) {
-    let Some(ring) = Ring::new(entries.into(), 64) else {
+    let Some(ring) = Shape::new(entries.into(), 64) else {
         return;
     };
     let mut words = stored

@@ -11,27 +11,11 @@ use core::mem::{
 };
 use rdma_bindings as bindings;
 
-/// Offsets in `struct rxe_queue_buf`.
-pub mod ring {
-    use super::*;
-
-    /// `log2_elem_size`.
-    pub const LOG2_ELEM_SIZE: usize = offset_of!(bindings::rxe_queue_buf, log2_elem_size);
-    /// `index_mask`.
-    pub const INDEX_MASK: usize = offset_of!(bindings::rxe_queue_buf, index_mask);
-    /// `producer_index`.
-    pub const PRODUCER_INDEX: usize = offset_of!(bindings::rxe_queue_buf, producer_index);
-    /// `consumer_index`.
-    pub const CONSUMER_INDEX: usize = offset_of!(bindings::rxe_queue_buf, consumer_index);
-    /// The start of the slots, or of the bytes behind the structure.
-    pub const DATA: usize = offset_of!(bindings::rxe_queue_buf, data);
-}
-
 /// Offsets in `struct rxe_send_wqe` and the `struct rxe_send_wr` at its start.
 pub mod send_wqe {
     use super::*;
 
-    /// The start of the slots, or of the bytes behind the structure.
+    /// The start of the bytes behind the structure.
     pub const DATA: usize = size_of::<bindings::rxe_send_wqe>();
     /// `wr`.
     pub const WR: usize = offset_of!(bindings::rxe_send_wqe, wr);
@@ -101,7 +85,7 @@ pub mod send_wqe {
 pub mod recv_wqe {
     use super::*;
 
-    /// The start of the slots, or of the bytes behind the structure.
+    /// The start of the bytes behind the structure.
     pub const DATA: usize = size_of::<bindings::rxe_recv_wqe>();
     /// `wr_id`.
     pub const WR_ID: usize = offset_of!(bindings::rxe_recv_wqe, wr_id);
@@ -124,7 +108,7 @@ pub mod sge {
         pub const LENGTH: usize = offset_of!(bindings::rxe_dma_info, length);
         /// `num_sge`.
         pub const NUM_SGE: usize = offset_of!(bindings::rxe_dma_info, num_sge);
-        /// The start of the slots, or of the bytes behind the structure.
+        /// The start of the bytes behind the structure.
         pub const DATA: usize = size_of::<bindings::rxe_dma_info>();
     }
 }

@@ -10,7 +10,12 @@
 //! memory. Indices are atomic, and masked when they are loaded. Slots are copied in or out as a
 //! whole.
 
-use core::ptr::NonNull;
+mod shape;
+
+use core::{
+    mem::offset_of,
+    ptr::NonNull, //
+};
 use kernel::{
     error::to_result,
     page::PAGE_SIZE,
@@ -25,10 +30,16 @@ use kernel::{
     }, //
 };
 use rdma_bindings as bindings;
-use roce::abi::{
-    ring,
-    Ring, //
-};
+
+pub use shape::Shape;
+
+/// Bytes of the header, which the slots follow.
+const HEADER: usize = offset_of!(bindings::rxe_queue_buf, data);
+// Offsets in the header.
+const LOG2_ELEM_SIZE: usize = offset_of!(bindings::rxe_queue_buf, log2_elem_size);
+const INDEX_MASK: usize = offset_of!(bindings::rxe_queue_buf, index_mask);
+const PRODUCER_INDEX: usize = offset_of!(bindings::rxe_queue_buf, producer_index);
+const CONSUMER_INDEX: usize = offset_of!(bindings::rxe_queue_buf, consumer_index);
 
 /// Memory that is mapped in the kernel and may be mapped in processes.
 ///
@@ -120,11 +131,11 @@ impl Drop for SharedMemory {
 ///
 /// # Invariants
 ///
-/// `memory` is at least `shape.bytes()` long.
+/// `memory` is at least as long as the header and `shape.bytes()` together.
 #[derive(Clone)]
 pub struct SharedRing {
     memory: Arc<SharedMemory>,
-    shape: Ring,
+    shape: Shape,
 }
 
 impl SharedRing {
@@ -134,24 +145,24 @@ impl SharedRing {
     /// # Errors
     ///
     /// `ENOMEM`, also if it is too long for a process to map.
-    pub fn new(shape: Ring) -> Result<Self> {
+    pub fn new(shape: Shape) -> Result<Self> {
+        let bytes = HEADER.checked_add(shape.bytes()).ok_or(ENOMEM)?;
         // The process is told its length in 32 bits.
-        u32::try_from(shape.bytes()).map_err(|_| ENOMEM)?;
+        u32::try_from(bytes).map_err(|_| ENOMEM)?;
         // INVARIANT: The memory is as long as the shape says.
         let ring = Self {
-            memory: Arc::new(SharedMemory::new(shape.bytes())?, GFP_KERNEL_ACCOUNT)?,
+            memory: Arc::new(SharedMemory::new(bytes)?, GFP_KERNEL_ACCOUNT)?,
             shape,
         };
-        ring.word::<{ ring::LOG2_ELEM_SIZE }>()
+        ring.word::<{ LOG2_ELEM_SIZE }>()
             .store(shape.log2_slot_bytes(), Release);
-        ring.word::<{ ring::INDEX_MASK }>()
-            .store(shape.mask(), Release);
+        ring.word::<{ INDEX_MASK }>().store(shape.mask(), Release);
         Ok(ring)
     }
 
     /// Returns its shape.
     #[inline]
-    pub fn shape(&self) -> Ring {
+    pub fn shape(&self) -> Shape {
         self.shape
     }
 
@@ -171,26 +182,26 @@ impl SharedRing {
     /// Returns the producer's index: loaded with acquire, masked.
     #[inline]
     pub fn producer(&self) -> u32 {
-        self.word::<{ ring::PRODUCER_INDEX }>().load(Acquire) & self.shape.mask()
+        self.word::<{ PRODUCER_INDEX }>().load(Acquire) & self.shape.mask()
     }
 
     /// Returns the consumer's index: loaded with acquire, masked.
     #[inline]
     pub fn consumer(&self) -> u32 {
-        self.word::<{ ring::CONSUMER_INDEX }>().load(Acquire) & self.shape.mask()
+        self.word::<{ CONSUMER_INDEX }>().load(Acquire) & self.shape.mask()
     }
 
     /// Publishes the slots before `index`: a store with release.
     #[inline]
     pub fn set_producer(&self, index: u32) {
-        self.word::<{ ring::PRODUCER_INDEX }>()
+        self.word::<{ PRODUCER_INDEX }>()
             .store(index & self.shape.mask(), Release);
     }
 
     /// Gives the slots before `index` back: a store with release.
     #[inline]
     pub fn set_consumer(&self, index: u32) {
-        self.word::<{ ring::CONSUMER_INDEX }>()
+        self.word::<{ CONSUMER_INDEX }>()
             .store(index & self.shape.mask(), Release);
     }
 
@@ -225,14 +236,15 @@ impl SharedRing {
     /// bytes from there belong to the ring.
     #[inline]
     fn slot(&self, index: u32) -> *mut u8 {
+        let offset = HEADER.wrapping_add(self.shape.offset(index));
         // SAFETY: By the invariants the slot lies within the memory, and so does its start.
-        unsafe { self.memory.base.as_ptr().add(self.shape.offset(index)) }
+        unsafe { self.memory.base.as_ptr().add(offset) }
     }
 
     /// Returns the word at `OFFSET` of the header.
     #[inline]
     fn word<const OFFSET: usize>(&self) -> &Atomic<u32> {
-        const { assert!(OFFSET % 4 == 0 && OFFSET < ring::DATA) };
+        const { assert!(OFFSET % 4 == 0 && OFFSET < HEADER) };
         // SAFETY: The word lies within the header, is aligned, lives as long as `self`, and is only
         // accessed atomically by the kernel. Any bit pattern is a `u32`.
         unsafe { Atomic::from_ptr(self.memory.base.as_ptr().add(OFFSET).cast()) }

@@ -11,7 +11,6 @@
 
 pub mod cqe;
 pub mod recv_wqe;
-pub mod ring;
 pub mod send_wqe;
 pub mod sge;
 
@@ -19,7 +18,6 @@ pub use cqe::{
     decode_completion, encode_completion, encode_kernel_completion, Arrival, KernelCompletion,
 };
 pub use recv_wqe::{decode_recv, encode_recv, RecvWqe};
-pub use ring::Ring;
 pub use send_wqe::{
     decode_datagram, decode_send, encode_send, AddressVector, DatagramTo, DatagramWqe, PostedData,
     PostedSend, PostedSges, Poster, SendData, SendLimits, SendWqe,

@@ -10,10 +10,10 @@ use rdma::errno::EOPNOTSUPP;
 use rdma::object::Cq as IbCq;
 use rdma::ops::{CqInit, NewCq, Notify};
 use rdma::post::Completions;
-use rdma::ring::SharedRing;
+use rdma::ring::{Shape, SharedRing};
 use rdma::udata::Udata;
 use rdma::upcall::CqUpcall;
-use roce::abi::{cqe, Ring};
+use roce::abi::cqe;
 
 use super::Verbs;
 use crate::cq::{Armed, Cq, Owner};
@@ -69,11 +69,11 @@ pub(super) fn resize(cq: &IbCq<Verbs>, cqe: u32, udata: &mut Udata<'_>) -> Resul
 }
 
 /// Returns the shape of a ring for `cqe` completions.
-fn shape(cqe: u32) -> Result<Ring> {
+fn shape(cqe: u32) -> Result<Shape> {
     if cqe == 0 || cqe > MAX_CQE {
         return Err(EINVAL);
     }
-    Ring::new(cqe, cqe::SLOT_BYTES as u32).ok_or(EINVAL)
+    Shape::new(cqe, cqe::SLOT_BYTES as u32).ok_or(EINVAL)
 }
 
 /// Hands the kernel its completions. Any context.

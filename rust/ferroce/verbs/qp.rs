@@ -13,13 +13,13 @@ use rdma::object::{Pd as IbPd, Qp as IbQp};
 use rdma::ops::NewQp;
 use rdma::post::{RecvList, SendList};
 use rdma::qp::{QpAttr, QpCaps, QpInfo, QpInit, Resolver};
-use rdma::ring::SharedRing;
+use rdma::ring::{Shape, SharedRing};
 use rdma::slots::Slots;
 use rdma::sync::IrqSpinLock;
 use rdma::timer::TimerGuard;
 use rdma::udata::Udata;
 use rdma::upcall::QpUpcall;
-use roce::abi::{recv_wqe, send_wqe, sge, Poster, Ring, SendLimits};
+use roce::abi::{recv_wqe, send_wqe, sge, Poster, SendLimits};
 use roce::congestion::{Law, Notifier};
 use roce::limits::{MAX_INLINE_BYTES, MAX_SGE, MAX_WINDOW_REQUESTS};
 use roce::num::{Bundle, Qpn};
@@ -264,22 +264,22 @@ fn check_caps(caps: &QpCaps) -> Result {
 
 /// Returns the shape of a send queue's ring, and its limits. SGEs and inline data share the space of a
 /// slot, so the smaller of them gets as much as the larger one requested.
-fn send_shape(caps: &mut QpCaps) -> Result<Ring> {
+fn send_shape(caps: &mut QpCaps) -> Result<Shape> {
     const SGE: u32 = sge::SGE_BYTES as u32;
 
     let sges = caps.max_send_sge.max(caps.max_inline_data.div_ceil(SGE));
     caps.max_send_sge = sges;
     caps.max_inline_data = sges.saturating_mul(SGE);
     let slot = (send_wqe::DATA as u32).saturating_add(caps.max_inline_data);
-    let shape = Ring::new(caps.max_send_wr, slot).ok_or(EINVAL)?;
+    let shape = Shape::new(caps.max_send_wr, slot).ok_or(EINVAL)?;
     caps.max_send_wr = shape.capacity();
     Ok(shape)
 }
 
-fn recv_shape(caps: &mut QpCaps) -> Result<Ring> {
+fn recv_shape(caps: &mut QpCaps) -> Result<Shape> {
     let sges = caps.max_recv_sge.saturating_mul(sge::SGE_BYTES as u32);
     let slot = (recv_wqe::DATA as u32).saturating_add(sges);
-    let shape = Ring::new(caps.max_recv_wr, slot).ok_or(EINVAL)?;
+    let shape = Shape::new(caps.max_recv_wr, slot).ok_or(EINVAL)?;
     caps.max_recv_wr = shape.capacity();
     Ok(shape)
 }

@@ -9,11 +9,11 @@ use rdma::mmap::Mminfo;
 use rdma::object::{Pd as IbPd, Srq as IbSrq};
 use rdma::ops::{SrqAttr, SrqChange};
 use rdma::post::RecvList;
-use rdma::ring::SharedRing;
+use rdma::ring::{Shape, SharedRing};
 use rdma::slots::Slots;
 use rdma::udata::Udata;
 use rdma::upcall::SrqUpcall;
-use roce::abi::{recv_wqe, sge, Ring};
+use roce::abi::{recv_wqe, sge};
 
 use super::{post, Verbs};
 use crate::device::{MAX_SRQ_SGE, MAX_SRQ_WR};
@@ -80,13 +80,13 @@ pub(super) fn post_recv(srq: &IbSrq<Verbs>, list: &mut RecvList<'_>) -> Result {
 }
 
 /// Returns the shape of a ring for `max_wr` receives of `max_sge` elements.
-fn shape(max_wr: u32, max_sge: u32) -> Result<Ring> {
+fn shape(max_wr: u32, max_sge: u32) -> Result<Shape> {
     if max_wr == 0 || max_wr > MAX_SRQ_WR || max_sge > MAX_SRQ_SGE {
         return Err(EINVAL);
     }
     let sges = max_sge.saturating_mul(sge::SGE_BYTES as u32);
     let slot = (recv_wqe::DATA as u32).saturating_add(sges);
-    Ring::new(max_wr, slot).ok_or(EINVAL)
+    Shape::new(max_wr, slot).ok_or(EINVAL)
 }
 
 /// Makes a `struct rxe_create_srq_resp`: the place to map the ring, and a number of the queue,

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-use std::collections::VecDeque;
-
 use proptest::prelude::*;
 use roce::abi::{
-    cqe, decode_datagram, decode_recv, decode_send, encode_completion, recv_wqe, ring, send_wqe,
-    sge, AddressVector, Arrival, DatagramTo, Poster, Ring, SendData, SendLimits, Sge,
+    cqe, decode_datagram, decode_recv, decode_send, encode_completion, recv_wqe, send_wqe, sge,
+    AddressVector, Arrival, DatagramTo, Poster, SendData, SendLimits, Sge,
 };
 use roce::completion::{Completion, CompletionOp, Status};
 use roce::limits::MAX_MESSAGE_BYTES;
@@ -136,11 +134,6 @@ fn offsets_are_those_of_the_uapi_header() {
             sge::SGE_BYTES
         ],
         [0, 12, 24, 16]
-    );
-    assert_eq!([ring::LOG2_ELEM_SIZE, ring::INDEX_MASK], [0, 4]);
-    assert_eq!(
-        [ring::PRODUCER_INDEX, ring::CONSUMER_INDEX, ring::DATA],
-        [128, 256, 384]
     );
     assert_eq!((cqe::CQE_BYTES, cqe::SLOT_BYTES), (48, 64));
 }
@@ -641,88 +634,6 @@ fn completions_are_encoded() {
     assert_eq!([8, 28].map(|at| u32_at(&cqe, at)), [13, 0x11]);
     let silent: Vec<u8> = [&cqe[12..28], &cqe[32..]].concat();
     assert!(silent.iter().all(|byte| *byte == 0));
-}
-
-#[test]
-fn rings_have_the_shape_that_was_asked_for() {
-    for (entries, bytes, slots, log2) in [
-        (0, 1, 2, 0),
-        (1, 16, 2, 4),
-        (2, 17, 4, 5),
-        (3, 48, 4, 6),
-        (4, 64, 8, 6),
-        (7, 65, 8, 7),
-        (1 << 20, 720, 1 << 21, 10),
-        ((1 << 20) - 1, 512, 1 << 20, 9),
-        (1 << 24, 1 << 16, 1 << 25, 16),
-    ] {
-        let ring = Ring::new(entries, bytes).unwrap();
-        assert_eq!((ring.slots(), ring.log2_slot_bytes()), (slots, log2));
-        assert!(ring.capacity() >= entries && ring.slot_bytes() >= bytes as usize);
-        assert_eq!(ring.capacity(), slots - 1);
-        assert_eq!(ring.mask(), slots - 1);
-        assert_eq!(ring.bytes(), 384 + slots as usize * ring.slot_bytes());
-    }
-    for (entries, bytes) in [
-        (1, 0),
-        (1, (1 << 16) + 1),
-        ((1 << 24) + 1, 1),
-        (u32::MAX, 1),
-        (1, u32::MAX),
-    ] {
-        assert_eq!(Ring::new(entries, bytes), None);
-    }
-}
-
-// Rules: WRQ-11
-#[test]
-fn a_ring_is_a_queue() {
-    for entries in 0..9 {
-        let ring = Ring::new(entries, 8).unwrap();
-        // Every state that a ring can be in.
-        for start in 0..ring.slots() {
-            for count in 0..=ring.capacity() {
-                let mut model = VecDeque::new();
-                let mut producer = start;
-                for _ in 0..count {
-                    assert!(ring.free(producer, start) > 0);
-                    model.push_back(ring.offset(producer));
-                    producer = ring.next(producer);
-                }
-                assert_eq!(ring.used(producer, start), count);
-                assert_eq!(ring.free(producer, start), ring.capacity() - count);
-                let mut consumer = start;
-                while let Some(offset) = model.pop_front() {
-                    assert!(ring.used(producer, consumer) > 0);
-                    assert_eq!(ring.offset(consumer), offset);
-                    consumer = ring.next(consumer);
-                }
-                assert_eq!((ring.used(producer, consumer), consumer), (0, producer));
-            }
-        }
-    }
-}
-
-proptest! {
-    // Rules: WRQ-10
-    #[test]
-    fn no_index_leads_out_of_a_ring(
-        entries in 0..100_000u32, bytes in 1..1000u32, producer: u32, consumer: u32,
-    ) {
-        let ring = Ring::new(entries, bytes).unwrap();
-        prop_assert!(ring.used(producer, consumer) <= ring.capacity());
-        prop_assert_eq!(
-            ring.used(producer, consumer) + ring.free(producer, consumer),
-            ring.capacity()
-        );
-        prop_assert!(ring.offset(producer) >= 384);
-        prop_assert!(ring.offset(producer) + ring.slot_bytes() <= ring.bytes());
-        prop_assert!(ring.next(producer) < ring.slots());
-        // Only the low bits count.
-        let masked = producer & ring.mask();
-        prop_assert_eq!(ring.offset(producer), ring.offset(masked));
-        prop_assert_eq!(ring.used(producer, consumer), ring.used(masked, consumer));
-    }
 }
 
 /// Returns a datagram to queue pair 0x77 by the address handle `ah_num`.

@@ -13,6 +13,8 @@ extern crate self as rdma;
 
 #[path = "../../../ferroce/queue.rs"]
 mod queue;
+#[path = "../../../rdma/ring/shape.rs"]
+mod shape;
 
 /// The items that the driver's code takes from the kernel.
 pub mod prelude {
@@ -62,7 +64,7 @@ pub mod ring {
     use std::cell::RefCell;
     use std::rc::Rc;
 
-    use roce::abi::Ring;
+    pub use crate::shape::Shape;
 
     /// The shared memory: the indices, and a word for each slot.
     #[derive(Clone, Default, Debug)]
@@ -83,11 +85,11 @@ pub mod ring {
     #[derive(Clone)]
     pub struct SharedRing {
         shared: Rc<RefCell<Shared>>,
-        shape: Ring,
+        shape: Shape,
     }
 
     impl SharedRing {
-        pub fn new(shape: Ring, peer: Peer) -> Self {
+        pub fn new(shape: Shape, peer: Peer) -> Self {
             let memory = Memory {
                 slots: vec![0; shape.slots() as usize],
                 ..Memory::default()
@@ -109,11 +111,10 @@ pub mod ring {
         }
 
         fn place(&self, index: u32) -> usize {
-            let offset = self.shape.offset(index) - roce::abi::ring::DATA;
-            offset / self.shape.slot_bytes()
+            self.shape.offset(index) / self.shape.slot_bytes()
         }
 
-        pub fn shape(&self) -> Ring {
+        pub fn shape(&self) -> Shape {
             self.shape
         }
 
@@ -163,6 +164,7 @@ pub mod ring {
 }
 
 mod choice;
+mod shapes;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -171,13 +173,12 @@ use std::rc::Rc;
 use choice::{every, Choices};
 use prelude::{EBUSY, EINVAL, ENOMEM};
 use queue::{Move, PostQueue, WorkQueue, PIECE};
-use ring::{Memory, Peer, SharedRing};
-use roce::abi::Ring;
+use ring::{Memory, Peer, Shape, SharedRing};
 
 const ENTRIES: u32 = 3;
 
-fn shape() -> Ring {
-    Ring::new(ENTRIES, 8).unwrap()
+fn shape() -> Shape {
+    Shape::new(ENTRIES, 8).unwrap()
 }
 
 /// Returns a process that posts `count` entries, each when there is room: the slot in two stores,
@@ -404,7 +405,7 @@ fn a_peer_that_stores_anything_does_not_mislead_a_producer() {
 
 /// Returns a ring for `entries` entries without another user.
 fn quiet(entries: u32) -> SharedRing {
-    SharedRing::new(Ring::new(entries, 8).unwrap(), Box::new(|_| {}))
+    SharedRing::new(Shape::new(entries, 8).unwrap(), Box::new(|_| {}))
 }
 
 /// A process stores anything to either ring while a queue moves from one to the other, slot by slot.
@@ -415,7 +416,7 @@ fn a_queue_moves_to_another_ring_whatever_its_peer_stores() {
         let from = SharedRing::new(shape(), hostile(choices.clone(), 2));
         let mut queue = WorkQueue::new(from);
         let entries = [1, 7][choices.choose(2)];
-        let to = SharedRing::new(Ring::new(entries, 8).unwrap(), hostile(choices, 1));
+        let to = SharedRing::new(Shape::new(entries, 8).unwrap(), hostile(choices, 1));
         let mut moving = queue.begin_move(to, 1);
         for step in 0.. {
             assert!(step <= 2 * shape().slots(), "there is an end to it");
@@ -465,7 +466,7 @@ fn a_move_that_others_keep_going_is_given_up() {
 fn a_piece_is_of_a_bounded_number_of_slots_and_bytes() {
     for (slot_bytes, expected) in [(8, 64), (256, 64), (512, 32), (1 << 14, 1), (1 << 16, 1)] {
         let ring = |entries| {
-            let shape = Ring::new(entries, slot_bytes).unwrap();
+            let shape = Shape::new(entries, slot_bytes).unwrap();
             SharedRing::new(shape, Box::new(|_| {}))
         };
         let mut moving = Move::new(&ring(200), ring(200), PIECE);

@@ -1,31 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `struct rxe_queue_buf`: a ring of slots with one producer and one consumer.
+//! The number and the size of a ring's slots, and the arithmetic of its indices.
 //!
-//! One side owns each index. The owner keeps its index to itself and only publishes it (a store
-//! with release); the other side loads it with acquire, and as a process may have stored anything,
-//! takes its low bits. One slot always stays empty, so that a full ring differs from an empty one.
-
-/// Offset of `log2_elem_size`.
-pub const LOG2_ELEM_SIZE: usize = 0;
-/// Offset of `index_mask`.
-pub const INDEX_MASK: usize = 4;
-/// Offset of `producer_index`.
-pub const PRODUCER_INDEX: usize = 128;
-/// Offset of `consumer_index`.
-pub const CONSUMER_INDEX: usize = 256;
-/// Offset of the slots.
-pub const DATA: usize = 384;
+//! One side owns each index. The owner keeps its index to itself and only publishes it (a store with
+//! release). The other side loads it with acquire. A process may have stored anything, so the other
+//! side takes the low bits. One slot always stays empty, so that a full ring differs from an empty one.
+//!
+//! This file has no dependency, so the host's tests compile it, too.
 
 /// The shape of a ring. It is fixed when the ring is made and never read back from shared memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ring {
+pub struct Shape {
     log2_slots: u8,
     log2_slot_bytes: u8,
 }
 
-impl Ring {
-    /// Creates a ring with room for at least `entries` entries of at least `entry_bytes` bytes.
+impl Shape {
+    /// Returns the shape of a ring with room for at least `entries` entries of at least `entry_bytes` bytes.
     ///
     /// `None` if `entries` is over 2^24, or `entry_bytes` is 0 or over 2^16.
     pub const fn new(entries: u32, entry_bytes: u32) -> Option<Self> {
@@ -52,13 +43,13 @@ impl Ring {
         self.mask()
     }
 
-    /// Returns the value for [`INDEX_MASK`].
+    /// Returns the bits of an index that count: `index_mask` of the header.
     #[inline]
     pub const fn mask(self) -> u32 {
         self.slots().wrapping_sub(1)
     }
 
-    /// Returns the value for [`LOG2_ELEM_SIZE`].
+    /// Returns the logarithm of the size of one slot: `log2_elem_size` of the header.
     #[inline]
     pub const fn log2_slot_bytes(self) -> u32 {
         self.log2_slot_bytes as u32
@@ -70,18 +61,18 @@ impl Ring {
         1usize.wrapping_shl(self.log2_slot_bytes as u32)
     }
 
-    /// Returns the size of the whole ring with its indices, not rounded to pages.
+    /// Returns the size of all slots.
     pub const fn bytes(self) -> usize {
-        self.offset(0)
-            .wrapping_add((self.slots() as usize).wrapping_mul(self.slot_bytes()))
+        (self.slots() as usize).wrapping_mul(self.slot_bytes())
     }
 
-    /// Returns the offset of slot `index`. Any index is valid: only its low bits count.
+    /// Returns the offset of slot `index` from the first one. Any index is valid: only its low bits
+    /// count.
     // Rules: WRQ-10
     #[inline]
     pub const fn offset(self, index: u32) -> usize {
         let index = (index & self.mask()) as usize;
-        DATA.wrapping_add(index.wrapping_shl(self.log2_slot_bytes as u32))
+        index.wrapping_shl(self.log2_slot_bytes as u32)
     }
 
     /// Returns the index after `index`.
