@@ -17,6 +17,7 @@ use crate::parse::check_icrc;
 use crate::qp::{Ends, Qp, Route};
 use crate::requester::now;
 use crate::stats::Counter;
+use crate::tx::Icrc;
 
 /// The bits of a traffic class that are for notification, and two of their values.
 const ECN_MASK: u8 = 3;
@@ -68,7 +69,7 @@ pub(crate) fn handle_mark(qp: ArcBorrow<'_, Qp>, ends: Ends, packet: &Packet) {
     let class = qp.shared().cnp_dscp() << 2;
     match route
         .path
-        .send_alone(&qp.fixed.credit, cnp.as_bytes(), class)
+        .send_alone::<Icrc>(&qp.fixed.credit, cnp.as_bytes(), class)
     {
         Ok(()) => stats.count(Counter::CnpsSent),
         Err(_) => stats.count(Counter::SendError),

@@ -4,12 +4,35 @@
 
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use rdma::net::{Credit, Path};
+use rdma::net::{self, Credit, Path};
 use roce::host::{Source, Transmit};
+use roce::icrc::{self, IPV4_HEADERS, IPV6_HEADERS};
 
 use crate::keys::Miss;
 use crate::payload::Memory;
 use crate::stats::{Counter, Stats};
+
+/// The ICRC of the protocol, for frames.
+pub(crate) enum Icrc {}
+
+impl net::Icrc for Icrc {
+    const SEED: u32 = icrc::SEED;
+
+    #[inline]
+    fn mask_ipv4(headers: &mut [u8; IPV4_HEADERS]) {
+        icrc::mask_ipv4(headers);
+    }
+
+    #[inline]
+    fn mask_ipv6(headers: &mut [u8; IPV6_HEADERS]) {
+        icrc::mask_ipv6(headers);
+    }
+
+    #[inline]
+    fn finish(crc: u32) -> [u8; 4] {
+        icrc::finish(crc)
+    }
+}
 
 /// Sends one packet, at the latest when its path is [flushed](flush). Softirq, or process context with
 /// bottom halves off.
@@ -35,7 +58,7 @@ pub(crate) fn send<P: Memory>(
     if let Source::Bytes { memory, at, len } = transmit.source {
         memory.gather(at, len, &mut frame)?;
     }
-    if frame.send(psns).is_err() {
+    if frame.send::<Icrc>(psns).is_err() {
         stats.count(Counter::SendError);
     }
     Ok(())

@@ -34,7 +34,7 @@ mod tunnel;
 
 pub use credit::{Credit, CreditGuard, CreditWaker};
 pub use default_gid::DefaultGid;
-pub use frame::Frame;
+pub use frame::{Frame, Icrc};
 pub use membership::{is_multicast, Membership};
 pub use namespace::{Net, PerNet, PerNetRef, PerNetRegistration};
 pub use netdev::{Name, NetDevice};

@@ -6,6 +6,11 @@ use crate::{
     crc,
     memory::Pages,
     net::{
+        headers::{
+            IPV4_BYTES,
+            IPV6_BYTES,
+            UDP_BYTES, //
+        },
         on_link,
         packet::{
             Datagram,
@@ -35,18 +40,15 @@ use kernel::{
     }, //
 };
 use rdma_bindings as bindings;
-use roce::icrc::{
-    self,
-    mask_ipv4,
-    mask_ipv6,
-    IPV4_HEADERS,
-    IPV6_HEADERS, //
-};
 
 /// Bytes of a BTH.
 const BTH_BYTES: usize = 12;
 /// Bytes of the ICRC.
 const ICRC_BYTES: usize = 4;
+/// Bytes of the headers of a packet over IPv4, up to and with the BTH.
+const IPV4_HEADERS: usize = IPV4_BYTES + UDP_BYTES + BTH_BYTES;
+/// Bytes of those of a packet over IPv6.
+const IPV6_HEADERS: usize = IPV6_BYTES + UDP_BYTES + BTH_BYTES;
 /// Room for the headers of tunnels that a frame passes on this machine. Several of them need less.
 /// If the kernel splits a train behind them, it puts them in front of each frame without a check
 /// for room.
@@ -55,6 +57,22 @@ const TUNNEL_BYTES: u32 = 512;
 const LARGEST_PAYLOAD: usize = 4096;
 /// The largest IPv4 packet, header included.
 pub(super) const MAX_IP_BYTES: usize = 0xffff;
+
+/// The ICRC as the protocol defines it: a CRC-32 over the whole packet, in which fields that may change
+/// on the way count as ones.
+pub trait Icrc {
+    /// The CRC before the first byte of the packet.
+    const SEED: u32;
+
+    /// Sets those fields of the headers to ones, up to and with the BTH.
+    fn mask_ipv4(headers: &mut [u8; IPV4_HEADERS]);
+
+    /// Does the same for a packet over IPv6.
+    fn mask_ipv6(headers: &mut [u8; IPV6_HEADERS]);
+
+    /// Returns the bytes at the end of the packet, from the CRC over all before them.
+    fn finish(crc: u32) -> [u8; ICRC_BYTES];
+}
 
 /// The result for a train.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -252,14 +270,14 @@ impl<'p> Frame<'p> {
         })
     }
 
-    /// Sends it, at the latest when its path is [flushed](Path::flush). The receiver is told that
-    /// it stands for `psns` packets.
+    /// Sends it with the ICRC of `C`, at the latest when its path is [flushed](Path::flush). The
+    /// receiver is told that it stands for `psns` packets.
     ///
     /// # Errors
     ///
     /// `EINVAL` when announced payload is missing, or when a frame that leaves this module does not
     /// stand for exactly one packet. The frame is dropped then.
-    pub fn send(mut self, psns: u32) -> Result {
+    pub fn send<C: Icrc>(mut self, psns: u32) -> Result {
         let is_own = self.path.keeps_own();
         let psns = u16::try_from(psns).map_err(|_| EINVAL)?;
         if self.filled != self.payload_end || (psns != 1 && !is_own) {
@@ -269,7 +287,7 @@ impl<'p> Frame<'p> {
         // CAST: All lengths are below 64 KiB.
         let size = self.icrc_at.wrapping_add(ICRC_BYTES).wrapping_sub(below) as u32;
         let number = self.path.number_for(size, self.credit);
-        self.seal(number);
+        self.seal::<C>(number);
         let Self {
             path,
             credit,
@@ -310,7 +328,8 @@ impl<'p> Frame<'p> {
     /// Writes the missing parts: the headers in front, the pad and the ICRC. `number` is the position of
     /// the frame in its train, from which the kernel computes the IPv4 identification.
     // Rules: ENC-5, ENC-12
-    fn seal(&mut self, number: u16) {
+    #[inline]
+    fn seal<C: Icrc>(&mut self, number: u16) {
         // CAST: All lengths are below 64 KiB.
         let ip_len = self.icrc_at.wrapping_add(ICRC_BYTES) as u16;
         let udp_len = ip_len.wrapping_sub(self.path.headers.ip_bytes() as u16);
@@ -321,14 +340,14 @@ impl<'p> Frame<'p> {
                 put(headers, ip, &self.path.ports, udp_len);
                 [headers[2], headers[3]] = ip_len.to_be_bytes();
                 [headers[4], headers[5]] = number.to_be_bytes();
-                self.finish(mask_ipv4);
+                self.finish::<C, IPV4_HEADERS>(C::mask_ipv4);
             }
             Headers::V6(ref ip) => {
                 // SAFETY: The headers, with a BTH, are within the linear data.
                 let headers: &mut [u8; IPV6_HEADERS] = unsafe { &mut *self.at(0).cast() };
                 put(headers, ip, &self.path.ports, udp_len);
                 [headers[4], headers[5]] = udp_len.to_be_bytes();
-                self.finish(mask_ipv6);
+                self.finish::<C, IPV6_HEADERS>(C::mask_ipv6);
             }
         }
     }
@@ -337,7 +356,7 @@ impl<'p> Frame<'p> {
     /// headers. They are the first `N` bytes, which are all written. The stack computes the IPv4
     /// checksum. A packet that stays in this module has no ICRC.
     #[inline]
-    fn finish<const N: usize>(&mut self, mask: impl FnOnce(&mut [u8; N])) {
+    fn finish<C: Icrc, const N: usize>(&mut self, mask: impl FnOnce(&mut [u8; N])) {
         if self.path.keeps_own() {
             return self.finish_own();
         }
@@ -353,9 +372,9 @@ impl<'p> Frame<'p> {
             let real = *headers;
             mask(&mut *headers);
             // Rules: ENC-16
-            let crc = crc::crc32_le_raw(icrc::SEED, self.at(0), self.icrc_at);
+            let crc = crc::crc32_le_raw(C::SEED, self.at(0), self.icrc_at);
             *headers = real;
-            let icrc = icrc::finish(crc);
+            let icrc = C::finish(crc);
             ptr::copy_nonoverlapping(icrc.as_ptr(), self.at(self.icrc_at), icrc.len());
         }
     }
@@ -415,6 +434,7 @@ impl Skb {
 }
 
 impl Drop for Skb {
+    #[inline]
     fn drop(&mut self) {
         // SAFETY: The skb is ours.
         unsafe { bindings::consume_skb(self.0.as_ptr()) };
@@ -428,6 +448,7 @@ impl Path {
     ///
     /// `skb` must be a whole packet with the headers of this path, its network header set, and with
     /// neither owner nor destructor.
+    #[inline]
     unsafe fn keep(&mut self, skb: Skb, size: u32, psns: u16, credit: &Arc<Credit>) -> Result {
         let Pending::Own(own) = &mut self.waiting else {
             return Err(EINVAL);

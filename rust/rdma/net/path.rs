@@ -20,6 +20,7 @@ use crate::{
         train::Train,
         Credit,
         Frame,
+        Icrc,
         NetDevice,
         NetDeviceSlot,
         PacketQueue,
@@ -370,13 +371,13 @@ impl Path {
         }
     }
 
-    /// Sends a packet of headers alone, with a traffic class of its own, behind waiting frames.
-    /// Process and softirq context; does not sleep.
+    /// Sends a packet of headers alone, with the ICRC of `C` and a traffic class of its own, behind
+    /// waiting frames. Process and softirq context; does not sleep.
     ///
     /// # Errors
     ///
     /// Those of [`frame`](Self::frame).
-    pub fn send_alone(
+    pub fn send_alone<C: Icrc>(
         &mut self,
         credit: &Arc<Credit>,
         transport: &[u8],
@@ -392,7 +393,7 @@ impl Path {
         // SAFETY: The function looks its argument up in a table that covers all values.
         self.priority = unsafe { bindings::rt_tos2priority(traffic_class) };
         let sent = match self.frame(credit, transport, 0, 0) {
-            Ok(frame) => frame.send(1),
+            Ok(frame) => frame.send::<C>(1),
             Err(error) => Err(error),
         };
         self.flush(credit);
