@@ -4,6 +4,7 @@
 
 mod advise;
 mod ah;
+mod attr;
 mod counter;
 mod cq;
 mod details;

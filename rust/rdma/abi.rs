@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Layouts of the structures that a provider of rdma-core shares with a driver, as the kernel's headers
-//! have them.
+//! Numbers of the core, and layouts of the structures that a provider of rdma-core shares with a driver,
+//! as the kernel's headers have them.
 //!
 //! A driver that has these numbers of its own compares them. Nothing of this is in the module.
 
@@ -139,4 +139,112 @@ pub mod cqe {
     pub const WC_FLAGS: usize = offset_of!(bindings::ib_uverbs_wc, wc_flags);
     /// `port_num`.
     pub const PORT_NUM: usize = offset_of!(bindings::ib_uverbs_wc, port_num);
+}
+
+/// Bits of `enum ib_qp_attr_mask`.
+pub mod qp_attr_mask {
+    use super::*;
+
+    /// `IB_QP_STATE`.
+    pub const STATE: u32 = bindings::ib_qp_attr_mask_IB_QP_STATE;
+    /// `IB_QP_CUR_STATE`.
+    pub const CUR_STATE: u32 = bindings::ib_qp_attr_mask_IB_QP_CUR_STATE;
+    /// `IB_QP_EN_SQD_ASYNC_NOTIFY`.
+    pub const EN_SQD_ASYNC_NOTIFY: u32 = bindings::ib_qp_attr_mask_IB_QP_EN_SQD_ASYNC_NOTIFY;
+    /// `IB_QP_ACCESS_FLAGS`.
+    pub const ACCESS_FLAGS: u32 = bindings::ib_qp_attr_mask_IB_QP_ACCESS_FLAGS;
+    /// `IB_QP_PKEY_INDEX`.
+    pub const PKEY_INDEX: u32 = bindings::ib_qp_attr_mask_IB_QP_PKEY_INDEX;
+    /// `IB_QP_PORT`.
+    pub const PORT: u32 = bindings::ib_qp_attr_mask_IB_QP_PORT;
+    /// `IB_QP_QKEY`.
+    pub const QKEY: u32 = bindings::ib_qp_attr_mask_IB_QP_QKEY;
+    /// `IB_QP_AV`.
+    pub const AV: u32 = bindings::ib_qp_attr_mask_IB_QP_AV;
+    /// `IB_QP_PATH_MTU`.
+    pub const PATH_MTU: u32 = bindings::ib_qp_attr_mask_IB_QP_PATH_MTU;
+    /// `IB_QP_TIMEOUT`.
+    pub const TIMEOUT: u32 = bindings::ib_qp_attr_mask_IB_QP_TIMEOUT;
+    /// `IB_QP_RETRY_CNT`.
+    pub const RETRY_CNT: u32 = bindings::ib_qp_attr_mask_IB_QP_RETRY_CNT;
+    /// `IB_QP_RNR_RETRY`.
+    pub const RNR_RETRY: u32 = bindings::ib_qp_attr_mask_IB_QP_RNR_RETRY;
+    /// `IB_QP_RQ_PSN`.
+    pub const RQ_PSN: u32 = bindings::ib_qp_attr_mask_IB_QP_RQ_PSN;
+    /// `IB_QP_MAX_QP_RD_ATOMIC`.
+    pub const MAX_QP_RD_ATOMIC: u32 = bindings::ib_qp_attr_mask_IB_QP_MAX_QP_RD_ATOMIC;
+    /// `IB_QP_ALT_PATH`.
+    pub const ALT_PATH: u32 = bindings::ib_qp_attr_mask_IB_QP_ALT_PATH;
+    /// `IB_QP_MIN_RNR_TIMER`.
+    pub const MIN_RNR_TIMER: u32 = bindings::ib_qp_attr_mask_IB_QP_MIN_RNR_TIMER;
+    /// `IB_QP_SQ_PSN`.
+    pub const SQ_PSN: u32 = bindings::ib_qp_attr_mask_IB_QP_SQ_PSN;
+    /// `IB_QP_MAX_DEST_RD_ATOMIC`.
+    pub const MAX_DEST_RD_ATOMIC: u32 = bindings::ib_qp_attr_mask_IB_QP_MAX_DEST_RD_ATOMIC;
+    /// `IB_QP_PATH_MIG_STATE`.
+    pub const PATH_MIG_STATE: u32 = bindings::ib_qp_attr_mask_IB_QP_PATH_MIG_STATE;
+    /// `IB_QP_DEST_QPN`.
+    pub const DEST_QPN: u32 = bindings::ib_qp_attr_mask_IB_QP_DEST_QPN;
+}
+
+/// Values of `enum ib_wc_status`.
+pub mod wc_status {
+    use super::*;
+
+    /// `IB_WC_SUCCESS`.
+    pub const SUCCESS: u32 = bindings::ib_wc_status_IB_WC_SUCCESS;
+    /// `IB_WC_LOC_LEN_ERR`.
+    pub const LOC_LEN_ERR: u32 = bindings::ib_wc_status_IB_WC_LOC_LEN_ERR;
+    /// `IB_WC_LOC_QP_OP_ERR`.
+    pub const LOC_QP_OP_ERR: u32 = bindings::ib_wc_status_IB_WC_LOC_QP_OP_ERR;
+    /// `IB_WC_LOC_PROT_ERR`.
+    pub const LOC_PROT_ERR: u32 = bindings::ib_wc_status_IB_WC_LOC_PROT_ERR;
+    /// `IB_WC_WR_FLUSH_ERR`.
+    pub const WR_FLUSH_ERR: u32 = bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR;
+    /// `IB_WC_MW_BIND_ERR`.
+    pub const MW_BIND_ERR: u32 = bindings::ib_wc_status_IB_WC_MW_BIND_ERR;
+    /// `IB_WC_BAD_RESP_ERR`.
+    pub const BAD_RESP_ERR: u32 = bindings::ib_wc_status_IB_WC_BAD_RESP_ERR;
+    /// `IB_WC_LOC_ACCESS_ERR`.
+    pub const LOC_ACCESS_ERR: u32 = bindings::ib_wc_status_IB_WC_LOC_ACCESS_ERR;
+    /// `IB_WC_REM_INV_REQ_ERR`.
+    pub const REM_INV_REQ_ERR: u32 = bindings::ib_wc_status_IB_WC_REM_INV_REQ_ERR;
+    /// `IB_WC_REM_ACCESS_ERR`.
+    pub const REM_ACCESS_ERR: u32 = bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR;
+    /// `IB_WC_REM_OP_ERR`.
+    pub const REM_OP_ERR: u32 = bindings::ib_wc_status_IB_WC_REM_OP_ERR;
+    /// `IB_WC_RETRY_EXC_ERR`.
+    pub const RETRY_EXC_ERR: u32 = bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR;
+    /// `IB_WC_RNR_RETRY_EXC_ERR`.
+    pub const RNR_RETRY_EXC_ERR: u32 = bindings::ib_wc_status_IB_WC_RNR_RETRY_EXC_ERR;
+    /// `IB_WC_GENERAL_ERR`.
+    pub const GENERAL_ERR: u32 = bindings::ib_wc_status_IB_WC_GENERAL_ERR;
+}
+
+/// Values of `enum ib_wc_opcode`.
+pub mod wc_opcode {
+    use super::*;
+
+    /// `IB_WC_SEND`.
+    pub const SEND: u32 = bindings::ib_wc_opcode_IB_WC_SEND;
+    /// `IB_WC_RDMA_WRITE`.
+    pub const RDMA_WRITE: u32 = bindings::ib_wc_opcode_IB_WC_RDMA_WRITE;
+    /// `IB_WC_RDMA_READ`.
+    pub const RDMA_READ: u32 = bindings::ib_wc_opcode_IB_WC_RDMA_READ;
+    /// `IB_WC_COMP_SWAP`.
+    pub const COMP_SWAP: u32 = bindings::ib_wc_opcode_IB_WC_COMP_SWAP;
+    /// `IB_WC_FETCH_ADD`.
+    pub const FETCH_ADD: u32 = bindings::ib_wc_opcode_IB_WC_FETCH_ADD;
+    /// `IB_WC_LOCAL_INV`.
+    pub const LOCAL_INV: u32 = bindings::ib_wc_opcode_IB_WC_LOCAL_INV;
+    /// `IB_WC_FLUSH`.
+    pub const FLUSH: u32 = bindings::ib_wc_opcode_IB_WC_FLUSH;
+    /// `IB_WC_ATOMIC_WRITE`.
+    pub const ATOMIC_WRITE: u32 = bindings::ib_wc_opcode_IB_WC_ATOMIC_WRITE;
+    /// `IB_WC_REG_MR`.
+    pub const REG_MR: u32 = bindings::ib_wc_opcode_IB_WC_REG_MR;
+    /// `IB_WC_RECV`.
+    pub const RECV: u32 = bindings::ib_wc_opcode_IB_WC_RECV;
+    /// `IB_WC_RECV_RDMA_WITH_IMM`.
+    pub const RECV_RDMA_WITH_IMM: u32 = bindings::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM;
 }

@@ -18,30 +18,109 @@ use core::{
 };
 use kernel::prelude::*;
 use rdma_bindings as bindings;
-use roce::{
-    abi::{
-        KernelCompletion,
-        Sge, //
+
+/// The operation of a send. Immediate data is in network byte order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SendOp {
+    /// SEND.
+    Send {
+        /// Immediate data, if there is some.
+        imm: Option<[u8; 4]>,
     },
-    completion::Status,
-    num::{
-        Imm,
-        Iova,
-        Lkey,
-        Qkey,
-        Qpn,
-        Rkey, //
+    /// SEND that invalidates a key of the peer.
+    SendInvalidate {
+        /// That key.
+        rkey: u32,
     },
-    wr::{
-        AtomicOp,
-        DatagramDest,
-        LocalOp,
-        Register,
-        Remote,
-        SendFlags,
-        SendOp, //
-    }, //
-};
+    /// RDMA WRITE.
+    Write {
+        /// Where to.
+        remote: Remote,
+        /// Immediate data, if there is some.
+        imm: Option<[u8; 4]>,
+    },
+    /// RDMA READ.
+    Read {
+        /// Where from.
+        remote: Remote,
+    },
+    /// Atomic WRITE.
+    AtomicWrite {
+        /// Where to.
+        remote: Remote,
+    },
+    /// Compare and swap.
+    CompareSwap {
+        /// Where.
+        remote: Remote,
+        /// The value that is replaced.
+        compare: u64,
+        /// The new value.
+        swap: u64,
+    },
+    /// Fetch and add.
+    FetchAdd {
+        /// Where.
+        remote: Remote,
+        /// The summand.
+        add: u64,
+    },
+    /// Invalidates a key of ours.
+    Invalidate {
+        /// That key.
+        rkey: u32,
+    },
+    /// Registers memory that was mapped before.
+    Register {
+        /// The new key.
+        key: u32,
+        /// The start address.
+        iova: u64,
+        /// The rights; `enum ib_access_flags`.
+        access: u32,
+    },
+}
+
+/// Memory of the peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Remote {
+    /// Its address.
+    pub addr: u64,
+    /// Its key.
+    pub rkey: u32,
+}
+
+/// Flags of a send. [Inline data](SendWr::is_inline) is asked for by another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SendFlags {
+    /// It waits for earlier READs and atomics.
+    pub fence: bool,
+    /// It makes a completion.
+    pub signaled: bool,
+    /// The peer's completion is solicited.
+    pub solicited: bool,
+}
+
+/// The destination of a datagram.
+pub struct DatagramDest<'a, T: Driver> {
+    /// The peer's queue pair.
+    pub qpn: u32,
+    /// Its Q_Key.
+    pub qkey: u32,
+    /// The way to it.
+    pub ah: &'a Ah<T>,
+}
+
+/// A piece of local memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sge {
+    /// Its address.
+    pub addr: u64,
+    /// Its length in bytes.
+    pub length: u32,
+    /// Its key.
+    pub lkey: u32,
+}
 
 /// A list of sends, in order.
 ///
@@ -122,12 +201,12 @@ impl<'a, T: Driver> SendWr<'a, T> {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for an operation that the kernel has no work request for, or that ferroce does not know.
+    /// `EINVAL` for an operation that is not one of [`SendOp`].
     pub fn op(&self) -> Result<SendOp> {
         // SAFETY: Both members of the union are 32 bits.
         let (imm, rkey) = unsafe {
             let ex = self.raw().ex;
-            (Imm(ex.imm_data.to_ne_bytes()), Rkey(ex.invalidate_rkey))
+            (ex.imm_data.to_ne_bytes(), ex.invalidate_rkey)
         };
         Ok(match self.raw().opcode {
             bindings::ib_wr_opcode_IB_WR_SEND => SendOp::Send { imm: None },
@@ -149,8 +228,8 @@ impl<'a, T: Driver> SendWr<'a, T> {
             },
             bindings::ib_wr_opcode_IB_WR_ATOMIC_CMP_AND_SWP => self.atomic(true),
             bindings::ib_wr_opcode_IB_WR_ATOMIC_FETCH_AND_ADD => self.atomic(false),
-            bindings::ib_wr_opcode_IB_WR_LOCAL_INV => SendOp::Local(LocalOp::Invalidate { rkey }),
-            bindings::ib_wr_opcode_IB_WR_REG_MR => SendOp::Local(self.register()?),
+            bindings::ib_wr_opcode_IB_WR_LOCAL_INV => SendOp::Invalidate { rkey },
+            bindings::ib_wr_opcode_IB_WR_REG_MR => self.register()?,
             _ => return Err(EINVAL),
         })
     }
@@ -162,8 +241,8 @@ impl<'a, T: Driver> SendWr<'a, T> {
         // starts with the part that all have in common.
         let raw = unsafe { self.raw.cast::<bindings::ib_rdma_wr>().as_ref() };
         Remote {
-            iova: Iova(raw.remote_addr),
-            rkey: Rkey(raw.rkey),
+            addr: raw.remote_addr,
+            rkey: raw.rkey,
         }
     }
 
@@ -172,22 +251,21 @@ impl<'a, T: Driver> SendWr<'a, T> {
         // SAFETY: By the invariants a work request of such an opcode is an `ib_atomic_wr`, which
         // starts with the part that all have in common.
         let raw = unsafe { self.raw.cast::<bindings::ib_atomic_wr>().as_ref() };
-        let op = if is_swap {
-            AtomicOp::CompareSwap {
+        let remote = Remote {
+            addr: raw.remote_addr,
+            rkey: raw.rkey,
+        };
+        if is_swap {
+            SendOp::CompareSwap {
+                remote,
                 compare: raw.compare_add,
                 swap: raw.swap,
             }
         } else {
-            AtomicOp::FetchAdd {
+            SendOp::FetchAdd {
+                remote,
                 add: raw.compare_add,
             }
-        };
-        SendOp::Atomic {
-            remote: Remote {
-                iova: Iova(raw.remote_addr),
-                rkey: Rkey(raw.rkey),
-            },
-            op,
         }
     }
 
@@ -196,7 +274,7 @@ impl<'a, T: Driver> SendWr<'a, T> {
     /// # Errors
     ///
     /// `EINVAL` if it is for another region than its key.
-    fn register(&self) -> Result<LocalOp> {
+    fn register(&self) -> Result<SendOp> {
         // SAFETY: By the invariants a work request of such an opcode is an `ib_reg_wr`, which
         // starts with the part that all have in common.
         let raw = unsafe { self.raw.cast::<bindings::ib_reg_wr>().as_ref() };
@@ -205,12 +283,12 @@ impl<'a, T: Driver> SendWr<'a, T> {
         if mr.lkey >> 8 != raw.key >> 8 {
             return Err(EINVAL);
         }
-        Ok(LocalOp::Register(Register {
-            key: Rkey(raw.key),
-            iova: Iova(mr.iova),
+        Ok(SendOp::Register {
+            key: raw.key,
+            iova: mr.iova,
             // CAST: A mask of bits.
             access: raw.access as u32,
-        }))
+        })
     }
 
     /// Returns the flags of the send.
@@ -258,15 +336,15 @@ impl<'a, T: Driver> SendWr<'a, T> {
     }
 
     /// Returns the destination of a datagram; `None` for all other sends.
-    pub fn datagram(&self) -> Option<(DatagramDest, &'a Ah<T>)> {
+    pub fn datagram(&self) -> Option<DatagramDest<'a, T>> {
         let raw = self.ud()?;
         let ah = NonNull::new(raw.ah)?;
-        let dest = DatagramDest {
-            qpn: Qpn::new(raw.remote_qpn),
-            qkey: Qkey(raw.remote_qkey),
-        };
-        // SAFETY: The poster's address handle is one of the same device, and valid.
-        Some((dest, unsafe { Ah::from_raw(ah.as_ptr()) }))
+        Some(DatagramDest {
+            qpn: raw.remote_qpn,
+            qkey: raw.remote_qkey,
+            // SAFETY: The poster's address handle is one of the same device, and valid.
+            ah: unsafe { Ah::from_raw(ah.as_ptr()) },
+        })
     }
 
     /// Returns its memory.
@@ -295,7 +373,7 @@ impl<'a, T: Driver> SendWr<'a, T> {
             }
             let (place, after) = rest.split_at_mut_checked(len).ok_or(EINVAL)?;
             // The keys of inline data have no meaning, because the CPU reads the data.
-            let from = sge.addr.0 as usize as *const u8;
+            let from = sge.addr as usize as *const u8;
             // SAFETY: By the inline flag the poster promises that `len` bytes may be read there,
             // and `place` has room for as many. The copy tolerates concurrent changes of the bytes.
             unsafe { bindings::memcpy(place.as_mut_ptr().cast(), from.cast(), len) };
@@ -340,12 +418,13 @@ impl<'a> SgList<'a> {
 impl Iterator for SgList<'_> {
     type Item = Sge;
 
+    #[inline]
     fn next(&mut self) -> Option<Sge> {
         let raw = self.0.next()?;
         Some(Sge {
-            addr: Iova(raw.addr),
+            addr: raw.addr,
             length: raw.length,
-            lkey: Lkey(raw.lkey),
+            lkey: raw.lkey,
         })
     }
 }
@@ -414,6 +493,38 @@ impl<'a> RecvWr<'a> {
     }
 }
 
+/// A completion of a user in the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// The poster's identifier of the work request.
+    pub wr_id: u64,
+    /// How it ended; `enum ib_wc_status`. Unless that is success, only `wr_id` means anything beside it.
+    pub status: u32,
+    /// The kind of work; `enum ib_wc_opcode`.
+    pub opcode: u32,
+    /// The number of bytes.
+    pub byte_len: u32,
+    /// Immediate data, in network byte order.
+    pub imm: Option<[u8; 4]>,
+    /// The key that the message invalidated. It has no immediate data then.
+    pub invalidated: Option<u32>,
+    /// The peer's queue pair.
+    pub src_qp: u32,
+    /// The port.
+    pub port: u32,
+    /// How the datagram arrived. Its memory starts with its IP header. `None` for other operations.
+    pub arrival: Option<Arrival>,
+}
+
+/// How a datagram arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrival {
+    /// It came by IPv6, and not by IPv4.
+    pub is_ipv6: bool,
+    /// The VLAN that it came by.
+    pub vlan: Option<u16>,
+}
+
 /// The array in which a user in the kernel gets its completions.
 ///
 /// # Invariants
@@ -452,16 +563,17 @@ impl Completions<'_> {
 
     /// Adds a completion of the queue pair of `qp`. Does nothing if there is no room, or if that
     /// queue pair is being destroyed.
-    pub fn push(&mut self, completion: &KernelCompletion, qp: &QpUpcall) {
+    #[inline]
+    pub fn push(&mut self, completion: &Completion, qp: &QpUpcall) {
         let (Some(left), Some(qp)) = (self.room.checked_sub(1), qp.object()) else {
             return;
         };
         // SAFETY: A zeroed completion is a valid one.
         let mut wc: bindings::ib_wc = unsafe { core::mem::zeroed() };
         wc.__bindgen_anon_1.wr_id = completion.wr_id;
-        wc.status = completion.status as bindings::ib_wc_status;
+        wc.status = completion.status;
         wc.qp = qp.as_ptr();
-        if completion.status == Status::Success {
+        if completion.status == bindings::ib_wc_status_IB_WC_SUCCESS {
             fill(&mut wc, completion);
         }
         // SAFETY: By the invariants there is room for one.
@@ -474,24 +586,25 @@ impl Completions<'_> {
 }
 
 /// Stores the fields of a successful completion.
-fn fill(wc: &mut bindings::ib_wc, completion: &KernelCompletion) {
+#[inline]
+fn fill(wc: &mut bindings::ib_wc, completion: &Completion) {
     let mut flags = 0;
     wc.opcode = completion.opcode;
     wc.byte_len = completion.byte_len;
-    wc.src_qp = completion.src_qp.get();
-    wc.port_num = completion.port.into();
+    wc.src_qp = completion.src_qp;
+    wc.port_num = completion.port;
     if let Some(imm) = completion.imm {
-        wc.ex.imm_data = u32::from_ne_bytes(imm.0);
+        wc.ex.imm_data = u32::from_ne_bytes(imm);
         flags |= bindings::ib_wc_flags_IB_WC_WITH_IMM;
     } else if let Some(rkey) = completion.invalidated {
-        wc.ex.invalidate_rkey = rkey.0;
+        wc.ex.invalidate_rkey = rkey;
         flags |= bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE;
     }
     if let Some(arrival) = completion.arrival {
         flags |= bindings::ib_wc_flags_IB_WC_GRH;
         flags |= bindings::ib_wc_flags_IB_WC_WITH_NETWORK_HDR_TYPE;
         // CAST: Network types are below 8.
-        wc.network_hdr_type = if arrival.ipv6 {
+        wc.network_hdr_type = if arrival.is_ipv6 {
             bindings::rdma_network_type_RDMA_NETWORK_IPV6 as u8
         } else {
             bindings::rdma_network_type_RDMA_NETWORK_IPV4 as u8
@@ -504,20 +617,3 @@ fn fill(wc: &mut bindings::ib_wc, completion: &KernelCompletion) {
     // CAST: A mask of bits.
     wc.wc_flags = flags as i32;
 }
-
-// The codes of the protocol are those of the core.
-static_assert!(Status::General as u32 == bindings::ib_wc_status_IB_WC_GENERAL_ERR);
-static_assert!(Status::MwBind as u32 == bindings::ib_wc_status_IB_WC_MW_BIND_ERR);
-static_assert!(
-    roce::completion::CompletionOp::Register as u32 == bindings::ib_wc_opcode_IB_WC_REG_MR
-);
-static_assert!(roce::completion::CompletionOp::Flush as u32 == bindings::ib_wc_opcode_IB_WC_FLUSH);
-static_assert!(
-    roce::completion::CompletionOp::LocalInvalidate as u32
-        == bindings::ib_wc_opcode_IB_WC_LOCAL_INV
-);
-static_assert!(roce::completion::CompletionOp::Recv as u32 == bindings::ib_wc_opcode_IB_WC_RECV);
-static_assert!(
-    roce::completion::CompletionOp::RecvRdmaWithImm as u32
-        == bindings::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM
-);

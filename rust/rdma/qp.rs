@@ -24,19 +24,6 @@ use kernel::{
     }, //
 };
 use rdma_bindings as bindings;
-use roce::{
-    num::{
-        Mtu,
-        Psn,
-        Qkey,
-        Qpn, //
-    },
-    qp::{
-        Attr,
-        Mask,
-        State, //
-    }, //
-};
 
 /// The transport of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,6 +58,44 @@ impl QpType {
             Self::Uc => bindings::ib_qp_type_IB_QPT_UC,
             Self::Ud => bindings::ib_qp_type_IB_QPT_UD,
             Self::Gsi => bindings::ib_qp_type_IB_QPT_GSI,
+        }
+    }
+}
+
+/// The state of a queue pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum State {
+    /// Nothing is set.
+    Reset = bindings::ib_qp_state_IB_QPS_RESET,
+    /// Receives may be posted.
+    Init = bindings::ib_qp_state_IB_QPS_INIT,
+    /// Ready to receive.
+    Rtr = bindings::ib_qp_state_IB_QPS_RTR,
+    /// Ready to send.
+    Rts = bindings::ib_qp_state_IB_QPS_RTS,
+    /// The send queue is drained, or is being drained.
+    Sqd = bindings::ib_qp_state_IB_QPS_SQD,
+    /// The send queue failed.
+    Sqe = bindings::ib_qp_state_IB_QPS_SQE,
+    /// Failed: posted work is flushed.
+    Err = bindings::ib_qp_state_IB_QPS_ERR,
+}
+
+impl State {
+    /// # Errors
+    ///
+    /// `EINVAL` for a number that is no state.
+    fn from_raw(raw: bindings::ib_qp_state) -> Result<Self> {
+        match raw {
+            bindings::ib_qp_state_IB_QPS_RESET => Ok(Self::Reset),
+            bindings::ib_qp_state_IB_QPS_INIT => Ok(Self::Init),
+            bindings::ib_qp_state_IB_QPS_RTR => Ok(Self::Rtr),
+            bindings::ib_qp_state_IB_QPS_RTS => Ok(Self::Rts),
+            bindings::ib_qp_state_IB_QPS_SQD => Ok(Self::Sqd),
+            bindings::ib_qp_state_IB_QPS_SQE => Ok(Self::Sqe),
+            bindings::ib_qp_state_IB_QPS_ERR => Ok(Self::Err),
+            _ => Err(EINVAL),
         }
     }
 }
@@ -196,16 +221,45 @@ impl<'a, T: Driver> QpInit<'a, T> {
     }
 }
 
+/// Values of attributes, unchecked, as `struct ib_qp_attr` has them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QpValues {
+    /// The largest payload of a packet; `enum ib_mtu`, or 0 if it is not known.
+    pub path_mtu: u32,
+    /// The next PSN to receive.
+    pub rq_psn: u32,
+    /// The next PSN to send.
+    pub sq_psn: u32,
+    /// The peer's queue pair.
+    pub dest_qp_num: u32,
+    /// The Q_Key.
+    pub qkey: u32,
+    /// The rights of peers; `enum ib_access_flags`.
+    pub qp_access_flags: u32,
+    /// READs and atomics that we may have outstanding.
+    pub max_rd_atomic: u8,
+    /// READs and atomics that the peer may have outstanding.
+    pub max_dest_rd_atomic: u8,
+    /// Code of the timer in our RNR NAKs.
+    pub min_rnr_timer: u8,
+    /// Code of the local ACK timeout.
+    pub timeout: u8,
+    /// The number of retries when the peer is silent or misses a packet.
+    pub retry_cnt: u8,
+    /// The number of retries when the peer is not ready.
+    pub rnr_retry: u8,
+}
+
 /// Changes to a queue pair.
 ///
-/// The attributes that `mask` names are in `values`, unchecked. Attributes that the core has to
-/// interpret are beside it.
+/// The attributes that `mask` names are in `values`. Attributes that the core has to interpret are
+/// beside it.
 #[non_exhaustive]
 pub struct QpAttr<'a> {
-    /// The attributes to change.
-    pub mask: Mask,
-    /// The values of most of them.
-    pub values: Attr,
+    /// The attributes to change; `enum ib_qp_attr_mask`.
+    pub mask: u32,
+    /// The values of most of them. Only those that `mask` names have a meaning.
+    pub values: QpValues,
     /// The new state.
     pub state: Option<State>,
     /// The current state, as the caller believes.
@@ -241,14 +295,13 @@ impl<'a> QpAttr<'a> {
             return Err(EOPNOTSUPP);
         }
         let has = |bit: u32| mask & bit != 0;
-        let state = |raw| State::from_code(raw).ok_or(EINVAL);
         let av = has(bindings::ib_qp_attr_mask_IB_QP_AV)
             // SAFETY: The caller promises that the GID attribute is held.
             .then(|| unsafe { AhAttr::new(&raw.ah_attr) })
             .transpose()?;
         Ok(Self {
-            mask: Mask(mask),
-            values: Attr {
+            mask,
+            values: QpValues {
                 path_mtu: raw.path_mtu,
                 rq_psn: raw.rq_psn,
                 sq_psn: raw.sq_psn,
@@ -264,10 +317,10 @@ impl<'a> QpAttr<'a> {
                 rnr_retry: raw.rnr_retry,
             },
             state: has(bindings::ib_qp_attr_mask_IB_QP_STATE)
-                .then(|| state(raw.qp_state))
+                .then(|| State::from_raw(raw.qp_state))
                 .transpose()?,
             cur_state: has(bindings::ib_qp_attr_mask_IB_QP_CUR_STATE)
-                .then(|| state(raw.cur_qp_state))
+                .then(|| State::from_raw(raw.cur_qp_state))
                 .transpose()?,
             en_sqd_async_notify: has(bindings::ib_qp_attr_mask_IB_QP_EN_SQD_ASYNC_NOTIFY)
                 .then_some(raw.en_sqd_async_notify != 0),
@@ -298,7 +351,7 @@ impl<'a> QpAttr<'a> {
                 current as bindings::ib_qp_state,
                 next as bindings::ib_qp_state,
                 qp_type.to_raw(),
-                self.mask.0,
+                self.mask,
             )
         };
         if is_ok {
@@ -309,28 +362,6 @@ impl<'a> QpAttr<'a> {
     }
 }
 
-// The codes of the protocol are those of the core.
-static_assert!(State::Reset as u32 == bindings::ib_qp_state_IB_QPS_RESET);
-static_assert!(State::Init as u32 == bindings::ib_qp_state_IB_QPS_INIT);
-static_assert!(State::Rtr as u32 == bindings::ib_qp_state_IB_QPS_RTR);
-static_assert!(State::Rts as u32 == bindings::ib_qp_state_IB_QPS_RTS);
-static_assert!(State::Sqd as u32 == bindings::ib_qp_state_IB_QPS_SQD);
-static_assert!(State::Sqe as u32 == bindings::ib_qp_state_IB_QPS_SQE);
-static_assert!(State::Err as u32 == bindings::ib_qp_state_IB_QPS_ERR);
-static_assert!(Mask::AV.0 == bindings::ib_qp_attr_mask_IB_QP_AV);
-static_assert!(Mask::QKEY.0 == bindings::ib_qp_attr_mask_IB_QP_QKEY);
-static_assert!(Mask::PATH_MTU.0 == bindings::ib_qp_attr_mask_IB_QP_PATH_MTU);
-static_assert!(Mask::TIMEOUT.0 == bindings::ib_qp_attr_mask_IB_QP_TIMEOUT);
-static_assert!(Mask::RETRY_CNT.0 == bindings::ib_qp_attr_mask_IB_QP_RETRY_CNT);
-static_assert!(Mask::RNR_RETRY.0 == bindings::ib_qp_attr_mask_IB_QP_RNR_RETRY);
-static_assert!(Mask::RQ_PSN.0 == bindings::ib_qp_attr_mask_IB_QP_RQ_PSN);
-static_assert!(Mask::SQ_PSN.0 == bindings::ib_qp_attr_mask_IB_QP_SQ_PSN);
-static_assert!(Mask::DEST_QPN.0 == bindings::ib_qp_attr_mask_IB_QP_DEST_QPN);
-static_assert!(Mask::ACCESS_FLAGS.0 == bindings::ib_qp_attr_mask_IB_QP_ACCESS_FLAGS);
-static_assert!(Mask::MAX_QP_RD_ATOMIC.0 == bindings::ib_qp_attr_mask_IB_QP_MAX_QP_RD_ATOMIC);
-static_assert!(Mask::MAX_DEST_RD_ATOMIC.0 == bindings::ib_qp_attr_mask_IB_QP_MAX_DEST_RD_ATOMIC);
-static_assert!(Mask::MIN_RNR_TIMER.0 == bindings::ib_qp_attr_mask_IB_QP_MIN_RNR_TIMER);
-
 /// The attributes of a queue pair, for a query.
 #[derive(Clone, Copy, Debug)]
 pub struct QpInfo {
@@ -338,18 +369,8 @@ pub struct QpInfo {
     pub state: State,
     /// Whether the send queue drains and is not drained yet.
     pub sq_draining: bool,
-    /// The largest payload of a packet, once it is known.
-    pub path_mtu: Option<Mtu>,
-    /// The Q_Key.
-    pub qkey: Qkey,
-    /// The next PSN to receive.
-    pub rq_psn: Psn,
-    /// The next PSN to send.
-    pub sq_psn: Psn,
-    /// The peer's queue pair.
-    pub dest_qp_num: Qpn,
-    /// The rights of peers; `enum ib_access_flags`.
-    pub access: u32,
+    /// The values of other attributes.
+    pub values: QpValues,
     /// The sizes of the queues.
     pub caps: QpCaps,
     /// The destination of packets, once it is known.
@@ -358,20 +379,8 @@ pub struct QpInfo {
     pub pkey_index: u16,
     /// Whether an event is raised when the send queue has drained.
     pub en_sqd_async_notify: bool,
-    /// READs and atomics that we may have outstanding.
-    pub max_rd_atomic: u8,
-    /// READs and atomics that the peer may have outstanding.
-    pub max_dest_rd_atomic: u8,
-    /// Code of the timer in our RNR NAKs.
-    pub min_rnr_timer: u8,
     /// The port.
     pub port: u32,
-    /// Code of the local ACK timeout.
-    pub timeout: u8,
-    /// The number of retries when the peer is silent or misses a packet.
-    pub retry_cnt: u8,
-    /// The number of retries when the peer is not ready.
-    pub rnr_retry: u8,
     /// True if all sends make completions.
     pub sq_sig_all: bool,
 }
@@ -380,16 +389,17 @@ impl QpInfo {
     pub(crate) fn to_raw(self) -> bindings::ib_qp_attr {
         // SAFETY: A zeroed attribute is a valid one.
         let mut raw: bindings::ib_qp_attr = unsafe { core::mem::zeroed() };
+        let values = &self.values;
         raw.qp_state = self.state as bindings::ib_qp_state;
         raw.cur_qp_state = self.state as bindings::ib_qp_state;
-        raw.path_mtu = self.path_mtu.map_or(0, Mtu::code);
+        raw.path_mtu = values.path_mtu;
         raw.path_mig_state = bindings::ib_mig_state_IB_MIG_MIGRATED;
-        raw.qkey = self.qkey.0;
-        raw.rq_psn = self.rq_psn.get();
-        raw.sq_psn = self.sq_psn.get();
-        raw.dest_qp_num = self.dest_qp_num.get();
+        raw.qkey = values.qkey;
+        raw.rq_psn = values.rq_psn;
+        raw.sq_psn = values.sq_psn;
+        raw.dest_qp_num = values.dest_qp_num;
         // CAST: The flags of the core are 30 bits.
-        raw.qp_access_flags = self.access as i32;
+        raw.qp_access_flags = values.qp_access_flags as i32;
         self.caps.fill(&mut raw.cap);
         if let Some(av) = self.av {
             raw.ah_attr = av.to_raw();
@@ -397,13 +407,13 @@ impl QpInfo {
         raw.pkey_index = self.pkey_index;
         raw.en_sqd_async_notify = self.en_sqd_async_notify.into();
         raw.sq_draining = self.sq_draining.into();
-        raw.max_rd_atomic = self.max_rd_atomic;
-        raw.max_dest_rd_atomic = self.max_dest_rd_atomic;
-        raw.min_rnr_timer = self.min_rnr_timer;
+        raw.max_rd_atomic = values.max_rd_atomic;
+        raw.max_dest_rd_atomic = values.max_dest_rd_atomic;
+        raw.min_rnr_timer = values.min_rnr_timer;
         raw.port_num = self.port;
-        raw.timeout = self.timeout;
-        raw.retry_cnt = self.retry_cnt;
-        raw.rnr_retry = self.rnr_retry;
+        raw.timeout = values.timeout;
+        raw.retry_cnt = values.retry_cnt;
+        raw.rnr_retry = values.rnr_retry;
         raw
     }
 }

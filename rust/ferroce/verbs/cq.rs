@@ -9,11 +9,11 @@ use rdma::device::Device as IbDevice;
 use rdma::errno::EOPNOTSUPP;
 use rdma::object::Cq as IbCq;
 use rdma::ops::{CqInit, NewCq, Notify};
-use rdma::post::Completions;
+use rdma::post::{self, Completions};
 use rdma::ring::{Shape, SharedRing};
 use rdma::udata::Udata;
 use rdma::upcall::CqUpcall;
-use roce::abi::cqe;
+use roce::abi::{cqe, KernelCompletion};
 
 use super::Verbs;
 use crate::cq::{Armed, Cq, Owner};
@@ -87,10 +87,29 @@ pub(super) fn poll(cq: &IbCq<Verbs>, to: &mut Completions<'_>) {
     let guard = rcu::read_lock();
     cq.poll(|completion| {
         if let Some(qp) = device.shared.qps.get(completion.qpn.get(), &guard) {
-            to.push(completion, &qp.fixed.upcall);
+            to.push(&polled(completion), &qp.fixed.upcall);
         }
         !to.is_full()
     });
+}
+
+/// Returns the core's form of a completion.
+#[inline]
+fn polled(completion: &KernelCompletion) -> post::Completion {
+    post::Completion {
+        wr_id: completion.wr_id,
+        status: completion.status as u32,
+        opcode: completion.opcode,
+        byte_len: completion.byte_len,
+        imm: completion.imm.map(|imm| imm.0),
+        invalidated: completion.invalidated.map(|rkey| rkey.0),
+        src_qp: completion.src_qp.get(),
+        port: completion.port.into(),
+        arrival: completion.arrival.map(|arrival| post::Arrival {
+            is_ipv6: arrival.ipv6,
+            vlan: arrival.vlan,
+        }),
+    }
 }
 
 /// Arms a completion queue. Returns whether it holds completions already.

@@ -5,13 +5,16 @@
 //! A process has a provider for this work. Any context.
 
 use kernel::prelude::*;
-use rdma::post::{RecvList, RecvWr, SendList, SendWr, SgList};
+use rdma::post::{self, RecvList, RecvWr, SendList, SendWr, SgList};
 use roce::abi::{
     encode_recv, encode_send, encode_sges, recv_wqe, send_wqe, AddressVector, PostedData,
-    PostedSend, PostedSges, SendLimits,
+    PostedSend, PostedSges, SendLimits, Sge,
 };
 use roce::limits::MAX_MESSAGE_BYTES;
-use roce::wr::{DatagramDest, LocalOp, SendOp, ATOMIC_BYTES};
+use roce::num::{Imm, Iova, Lkey, Qkey, Qpn, Rkey};
+use roce::wr::{
+    AtomicOp, DatagramDest, LocalOp, Register, Remote, SendFlags, SendOp, ATOMIC_BYTES,
+};
 
 use super::Verbs;
 use crate::queue::PostQueue;
@@ -52,7 +55,7 @@ pub(super) fn sends(
 }
 
 fn send(slot: &mut [u8], sender: &Sender, wr: &SendWr<'_, Verbs>) -> Result<usize> {
-    let op = wr.op()?;
+    let op = operation(wr.op()?);
     if !sender.service.carries(&op) && !sender.has_failed {
         return Err(EINVAL);
     }
@@ -67,11 +70,58 @@ fn send(slot: &mut [u8], sender: &Sender, wr: &SendWr<'_, Verbs>) -> Result<usiz
     let wr = PostedSend {
         wr_id: wr.wr_id(),
         op,
-        flags,
+        flags: SendFlags {
+            fence: flags.fence,
+            signaled: flags.signaled,
+            solicited: flags.solicited,
+        },
         data,
         datagram,
     };
     encode_send(slot, &wr).ok_or(EINVAL)
+}
+
+/// Returns the protocol's form of an operation.
+#[inline]
+fn operation(op: post::SendOp) -> SendOp {
+    let remote = |remote: post::Remote| Remote {
+        iova: Iova(remote.addr),
+        rkey: Rkey(remote.rkey),
+    };
+    match op {
+        post::SendOp::Send { imm } => SendOp::Send { imm: imm.map(Imm) },
+        post::SendOp::SendInvalidate { rkey } => SendOp::SendInvalidate { rkey: Rkey(rkey) },
+        post::SendOp::Write { remote: to, imm } => SendOp::Write {
+            remote: remote(to),
+            imm: imm.map(Imm),
+        },
+        post::SendOp::Read { remote: from } => SendOp::Read {
+            remote: remote(from),
+        },
+        post::SendOp::AtomicWrite { remote: to } => SendOp::AtomicWrite { remote: remote(to) },
+        post::SendOp::CompareSwap {
+            remote: at,
+            compare,
+            swap,
+        } => SendOp::Atomic {
+            remote: remote(at),
+            op: AtomicOp::CompareSwap { compare, swap },
+        },
+        post::SendOp::FetchAdd { remote: at, add } => SendOp::Atomic {
+            remote: remote(at),
+            op: AtomicOp::FetchAdd { add },
+        },
+        post::SendOp::Invalidate { rkey } => {
+            SendOp::Local(LocalOp::Invalidate { rkey: Rkey(rkey) })
+        }
+        post::SendOp::Register { key, iova, access } => {
+            SendOp::Local(LocalOp::Register(Register {
+                key: Rkey(key),
+                iova: Iova(iova),
+                access,
+            }))
+        }
+    }
 }
 
 /// Puts a request's local memory into its slot.
@@ -112,16 +162,25 @@ fn sges(area: &mut [u8], list: SgList<'_>, max_sge: u32) -> Result<PostedSges> {
     if !u32::try_from(list.len()).is_ok_and(|count| count <= max_sge) {
         return Err(EINVAL);
     }
-    encode_sges(area, list).ok_or(EINVAL)
+    let sges = list.map(|sge| Sge {
+        addr: Iova(sge.addr),
+        length: sge.length,
+        lkey: Lkey(sge.lkey),
+    });
+    encode_sges(area, sges).ok_or(EINVAL)
 }
 
 fn datagram(sender: &Sender, wr: &SendWr<'_, Verbs>) -> Result<(DatagramDest, AddressVector)> {
-    let (dest, ah) = wr.datagram().ok_or(EINVAL)?;
+    let dest = wr.datagram().ok_or(EINVAL)?;
     // Each request of QP1 says which P_Key it goes by: there is one.
     if sender.service == Service::Gsi && wr.pkey_index() != Some(0) {
         return Err(EINVAL);
     }
-    let vector = ah.vector(sender.pd).ok_or(EINVAL)?;
+    let vector = dest.ah.vector(sender.pd).ok_or(EINVAL)?;
+    let dest = DatagramDest {
+        qpn: Qpn::new(dest.qpn),
+        qkey: Qkey(dest.qkey),
+    };
     Ok((dest, vector))
 }
 

@@ -12,7 +12,7 @@ use rdma::net::{Credit, CreditGuard, Flow, Path};
 use rdma::object::{Pd as IbPd, Qp as IbQp};
 use rdma::ops::NewQp;
 use rdma::post::{RecvList, SendList};
-use rdma::qp::{QpAttr, QpCaps, QpInfo, QpInit, Resolver};
+use rdma::qp::{QpAttr, QpCaps, QpInfo, QpInit, QpValues, Resolver};
 use rdma::ring::{Shape, SharedRing};
 use rdma::slots::Slots;
 use rdma::sync::IrqSpinLock;
@@ -22,11 +22,12 @@ use rdma::upcall::QpUpcall;
 use roce::abi::{recv_wqe, send_wqe, sge, Poster, SendLimits};
 use roce::congestion::{Law, Notifier};
 use roce::limits::{MAX_INLINE_BYTES, MAX_SGE, MAX_WINDOW_REQUESTS};
-use roce::num::{Bundle, Qpn};
+use roce::num::{Bundle, Mtu, Qpn};
 use roce::qp::{Mask, State};
 use roce::recv::{RecvState, Replay};
 use roce::send::{SendState, Slot};
 
+use super::attr::{from_core, to_core, values};
 use super::{post, Verbs};
 use crate::ah::Vectors;
 use crate::congestion;
@@ -440,7 +441,8 @@ impl Handle {
         let mut settings = qp.settings.lock();
         let qp_type = qp.fixed.service.qp_type();
         let current = self.state(&settings);
-        let next = attr.transition(current, qp_type)?;
+        let next = from_core(attr.transition(to_core(current), qp_type)?);
+        let mask = Mask(attr.mask);
         if attr.pkey_index.is_some_and(|index| index != 0)
             || attr.port.is_some_and(|port| port != u32::from(PORT))
         {
@@ -450,9 +452,9 @@ impl Handle {
         new.state = next;
         new.attributes = settings
             .attributes
-            .modified(&attr.values, attr.mask, qp.shared().port.active_mtu())
+            .modified(&values(&attr.values), mask, qp.shared().port.active_mtu())
             .map_err(|_| EINVAL)?;
-        if attr.mask.contains(Mask::ACCESS_FLAGS) {
+        if mask.contains(Mask::ACCESS_FLAGS) {
             new.access = attr.values.qp_access_flags;
         }
         if let Some(av) = &attr.av {
@@ -497,7 +499,7 @@ impl Handle {
             }
             _ => None,
         };
-        let replay = if attr.mask.contains(Mask::MAX_DEST_RD_ATOMIC) {
+        let replay = if Mask(attr.mask).contains(Mask::MAX_DEST_RD_ATOMIC) {
             // rdma_rxe rounds the depth of its requester up like this.
             let depth = u32::from(new.attributes.max_dest_rd_atomic);
             Some(storage(depth.checked_next_power_of_two().unwrap_or(depth))?)
@@ -662,26 +664,29 @@ impl Handle {
             (half.service.next_psn(), half.service.state())
         };
         let rq_psn = qp.recv.lock().service.expected_psn();
+        let path_mtu = settings.ah.map(|_| attributes.path_mtu);
         QpInfo {
-            state: self.state(&settings),
+            state: to_core(self.state(&settings)),
             sq_draining: send_state == SendState::Draining,
-            path_mtu: settings.ah.map(|_| attributes.path_mtu),
-            qkey: attributes.qkey,
-            rq_psn: rq_psn.unwrap_or(attributes.rq_psn),
-            sq_psn: sq_psn.unwrap_or(attributes.sq_psn),
-            dest_qp_num: attributes.dest_qp,
-            access: settings.access,
+            values: QpValues {
+                path_mtu: path_mtu.map_or(0, Mtu::code),
+                rq_psn: rq_psn.unwrap_or(attributes.rq_psn).get(),
+                sq_psn: sq_psn.unwrap_or(attributes.sq_psn).get(),
+                dest_qp_num: attributes.dest_qp.get(),
+                qkey: attributes.qkey.0,
+                qp_access_flags: settings.access,
+                max_rd_atomic: attributes.max_rd_atomic,
+                max_dest_rd_atomic: attributes.max_dest_rd_atomic,
+                min_rnr_timer: attributes.min_rnr_timer.code(),
+                timeout: attributes.timeout.code(),
+                retry_cnt: attributes.retry_cnt.get(),
+                rnr_retry: attributes.rnr_retry.get(),
+            },
             caps: settings.caps,
             av: settings.ah,
             pkey_index: 0,
             en_sqd_async_notify: qp.notifies_drained(),
-            max_rd_atomic: attributes.max_rd_atomic,
-            max_dest_rd_atomic: attributes.max_dest_rd_atomic,
-            min_rnr_timer: attributes.min_rnr_timer.code(),
             port: PORT.into(),
-            timeout: attributes.timeout.code(),
-            retry_cnt: attributes.retry_cnt.get(),
-            rnr_retry: attributes.rnr_retry.get(),
             sq_sig_all: settings.signal_all,
         }
     }
