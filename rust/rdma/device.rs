@@ -247,6 +247,26 @@ impl Drop for DeviceMemory {
 /// # Invariants
 ///
 /// `memory` was made by `NewDevice::new` for `T`.
+///
+/// # Examples
+///
+/// ```
+/// use rdma::{
+///     device::{
+///         Device,
+///         DeviceRef,
+///         PortEvent, //
+///     },
+///     driver::Driver, //
+/// };
+///
+/// /// Reports that the link is up, if the device is still registered.
+/// fn link_is_up<T: Driver>(device: &DeviceRef<T>) {
+///     if let Some(device) = device.try_get() {
+///         device.dispatch_port_event(1, PortEvent::Active);
+///     }
+/// }
+/// ```
 pub struct DeviceRef<T: Driver> {
     memory: DeviceMemory,
     _operations: PhantomData<Device<T>>,

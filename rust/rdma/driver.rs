@@ -7,6 +7,30 @@
 /// Each object of the core is followed by such a value, and is generic over this. Values move when
 /// they are created, so data that must stay in place belongs in an [`Arc`](kernel::sync::Arc). They
 /// are dropped when the object is destroyed, and may sleep then.
+///
+/// # Examples
+///
+/// ```
+/// use kernel::sync::Arc;
+/// use rdma::{
+///     driver::Driver,
+///     ring::SharedRing, //
+/// };
+///
+/// struct Sample;
+///
+/// impl Driver for Sample {
+///     type Device = ();
+///     type Ucontext = ();
+///     type Pd = u32;
+///     type Cq = SharedRing;
+///     type Qp = Arc<u32>;
+///     type Mw = ();
+///     type Srq = ();
+///     type Ah = ();
+///     type Mr = ();
+/// }
+/// ```
 pub trait Driver: Sized + 'static {
     /// Of a device.
     type Device: Send + Sync;

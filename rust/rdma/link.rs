@@ -100,6 +100,32 @@ pub fn for_each_device<T: Operations>(mut f: impl FnMut(&Registered<T>)) {
 ///
 /// Dropping it refuses further links, unregisters all devices of the driver, even if they are in use,
 /// and waits until that is done. It may sleep, and the RTNL must not be held.
+///
+/// # Examples
+///
+/// ```
+/// use rdma::{
+///     link::{
+///         Link,
+///         LinkRegistration, //
+///     },
+///     module::Unload, //
+/// };
+///
+/// struct Module<T: Link> {
+///     links: LinkRegistration<T>,
+///     // The last field, so that it is dropped after all else.
+///     unload: Unload,
+/// }
+///
+/// fn init<T: Link>(module: &'static ThisModule) -> Result<Module<T>> {
+///     let unload = Unload::new()?;
+///     Ok(Module {
+///         links: LinkRegistration::register(module)?,
+///         unload,
+///     })
+/// }
+/// ```
 pub struct LinkRegistration<T: Link> {
     registry: Arc<Registry>,
     _global: GlobalGuard<Registry>,

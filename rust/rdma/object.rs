@@ -5,6 +5,20 @@
 //! The core allocates an object zeroed, with the room that the driver requested, and calls the verb
 //! that creates it. It frees the object after the verb that destroys it. In between the driver's
 //! value exists, and every object dereferences to it.
+//!
+//! # Examples
+//!
+//! ```
+//! use rdma::{
+//!     driver::Driver,
+//!     object::Pd, //
+//! };
+//!
+//! /// Returns the driver's number of a protection domain, and the core's number of its device.
+//! fn numbers<T: Driver<Pd = u32>>(pd: &Pd<T>) -> (u32, u32) {
+//!     (**pd, pd.device().index())
+//! }
+//! ```
 
 use crate::{
     device::Device,

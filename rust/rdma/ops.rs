@@ -270,6 +270,119 @@ pub enum Notify {
 pub const MAX_DSCP: u8 = 63;
 
 /// The verbs of a driver.
+///
+/// # Examples
+///
+/// ```
+/// use rdma::{
+///     driver::Driver,
+///     object::{
+///         Pd,
+///         Ucontext, //
+///     },
+///     ops::Operations,
+///     udata::Udata, //
+/// };
+/// # use kernel::sync::aref::ARef;
+/// # use rdma::device::attr::{DeviceAttr, PortAttr, PortImmutable};
+/// # use rdma::device::Device;
+/// # use rdma::net::NetDevice;
+/// # use rdma::object::{Cq, Qp};
+/// # use rdma::ops::{CqInit, MrInit, NewCq, NewMr, NewQp, Notify};
+/// # use rdma::post::{Completions, RecvList, SendList};
+/// # use rdma::qp::{QpAttr, QpInfo, QpInit};
+/// # use rdma::upcall::{CqUpcall, QpUpcall};
+///
+/// struct Sample;
+///
+/// # impl Driver for Sample {
+/// #     type Device = ();
+/// #     type Ucontext = ();
+/// #     type Pd = u32;
+/// #     type Cq = ();
+/// #     type Qp = ();
+/// #     type Mw = ();
+/// #     type Srq = ();
+/// #     type Ah = ();
+/// #     type Mr = ();
+/// # }
+/// #
+/// #[vtable]
+/// impl Operations for Sample {
+///     const DRIVER_ID: u32 = 0;
+///     const UVERBS_ABI_VERSION: u32 = 1;
+/// #     type Counter = ();
+///
+///     fn alloc_pd(
+///         device: &Device<Self>,
+///         _ucontext: Option<&Ucontext<Self>>,
+///         udata: &mut Udata<'_>,
+///     ) -> Result<u32> {
+///         udata.respond(&7u32.to_ne_bytes())?;
+///         Ok(7)
+///     }
+///
+///     // All other verbs.
+/// #     fn query_device(_: &Device<Self>) -> Result<DeviceAttr> {
+/// #         Ok(DeviceAttr::default())
+/// #     }
+/// #     fn query_port(_: &Device<Self>, _: u32) -> Result<PortAttr> {
+/// #         Err(ENODEV)
+/// #     }
+/// #     fn port_immutable(_: &Device<Self>, _: u32) -> Result<PortImmutable> {
+/// #         Err(ENODEV)
+/// #     }
+/// #     fn query_pkey(_: &Device<Self>, _: u32, _: u16) -> Result<u16> {
+/// #         Err(EINVAL)
+/// #     }
+/// #     fn get_netdev(_: &Device<Self>, _: u32) -> Option<ARef<NetDevice>> {
+/// #         None
+/// #     }
+/// #     fn alloc_ucontext(_: &Device<Self>, _: &mut Udata<'_>) -> Result {
+/// #         Ok(())
+/// #     }
+/// #     fn create_cq(
+/// #         _: &Device<Self>,
+/// #         _: &CqInit,
+/// #         _: CqUpcall,
+/// #         _: &mut Udata<'_>,
+/// #     ) -> Result<NewCq<()>> {
+/// #         Err(ENOMEM)
+/// #     }
+/// #     fn req_notify_cq(_: &Cq<Self>, _: Notify) -> Result<bool> {
+/// #         Ok(false)
+/// #     }
+/// #     fn poll_cq(_: &Cq<Self>, _: &mut Completions<'_>) -> Result {
+/// #         Ok(())
+/// #     }
+/// #     fn create_qp(
+/// #         _: &Pd<Self>,
+/// #         _: &mut QpInit<'_, Self>,
+/// #         _: QpUpcall,
+/// #         _: &mut Udata<'_>,
+/// #     ) -> Result<NewQp<()>> {
+/// #         Err(ENOMEM)
+/// #     }
+/// #     fn modify_qp(_: &Qp<Self>, _: &QpAttr<'_>) -> Result {
+/// #         Err(EINVAL)
+/// #     }
+/// #     fn query_qp(_: &Qp<Self>) -> Result<QpInfo> {
+/// #         Err(EINVAL)
+/// #     }
+/// #     fn doorbell(_: &Qp<Self>) -> Result {
+/// #         Ok(())
+/// #     }
+/// #     fn post_send(_: &Qp<Self>, _: &mut SendList<'_, Self>) -> Result {
+/// #         Err(EINVAL)
+/// #     }
+/// #     fn post_recv(_: &Qp<Self>, _: &mut RecvList<'_>) -> Result {
+/// #         Err(EINVAL)
+/// #     }
+/// #     fn reg_user_mr(_: &Pd<Self>, _: &MrInit, _: &mut Udata<'_>) -> Result<NewMr<()>> {
+/// #         Err(ENOMEM)
+/// #     }
+/// }
+/// ```
 #[vtable]
 pub trait Operations: Driver {
     /// The driver's value of a counter of queue pairs.

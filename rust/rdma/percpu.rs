@@ -12,6 +12,20 @@ use rdma_bindings as bindings;
 /// # Invariants
 ///
 /// `cells` is per-CPU memory of `N` `u64`, owned by this object.
+///
+/// # Examples
+///
+/// ```
+/// use rdma::percpu::PerCpuCounters;
+///
+/// const SENT: usize = 0;
+/// const DROPPED: usize = 1;
+///
+/// let counters = PerCpuCounters::<2>::new()?;
+/// counters.add(SENT, 3);
+/// assert_eq!([counters.sum(SENT), counters.sum(DROPPED)], [3, 0]);
+/// # Ok::<(), Error>(())
+/// ```
 pub struct PerCpuCounters<const N: usize> {
     cells: NonNull<u64>,
 }

@@ -129,6 +129,29 @@ pub struct Sge {
 /// `next` is null, or a work request that is valid for `'a`, in a list that ends with null;
 /// `current` is the one that was returned last, or the first. Each is of the C type that goes with
 /// its opcode and, if `is_datagram`, with a queue pair for datagrams.
+///
+/// # Examples
+///
+/// ```
+/// use rdma::{
+///     driver::Driver,
+///     post::{
+///         SendList,
+///         SendOp, //
+///     }, //
+/// };
+///
+/// /// Adds up the bytes of all SENDs.
+/// fn bytes_to_send<T: Driver>(list: &mut SendList<'_, T>) -> Result<u64> {
+///     let mut total = 0;
+///     for wr in list {
+///         if let SendOp::Send { .. } = wr.op()? {
+///             total += wr.sges()?.map(|sge| u64::from(sge.length)).sum::<u64>();
+///         }
+///     }
+///     Ok(total)
+/// }
+/// ```
 pub struct SendList<'a, T: Driver> {
     next: *const bindings::ib_send_wr,
     current: *const bindings::ib_send_wr,

@@ -254,6 +254,22 @@ pub struct QpValues {
 ///
 /// The attributes that `mask` names are in `values`. Attributes that the core has to interpret are
 /// beside it.
+///
+/// # Examples
+///
+/// ```
+/// use rdma::qp::{
+///     QpAttr,
+///     QpType,
+///     State, //
+/// };
+///
+/// /// Serves `Operations::modify_qp`. The caller has the lock of `state`.
+/// fn modify(state: &mut State, attr: &QpAttr<'_>) -> Result {
+///     *state = attr.transition(*state, QpType::Rc)?;
+///     Ok(())
+/// }
+/// ```
 #[non_exhaustive]
 pub struct QpAttr<'a> {
     /// The attributes to change; `enum ib_qp_attr_mask`.

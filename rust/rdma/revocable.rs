@@ -29,6 +29,19 @@ use rdma_bindings as bindings;
 /// # Invariants
 ///
 /// `object` is initialised while `is_there`, and for all readers of RCU that have seen it so.
+///
+/// # Examples
+///
+/// ```
+/// use kernel::sync::rcu;
+/// use rdma::revocable::Revocable;
+///
+/// let key = KBox::pin_init(Revocable::new(7), GFP_KERNEL)?;
+/// assert_eq!(key.try_access_with_guard(&rcu::read_lock()), Some(&7));
+/// key.revoke();
+/// assert_eq!(key.try_access_with_guard(&rcu::read_lock()), None);
+/// # Ok::<(), Error>(())
+/// ```
 #[pin_data(PinnedDrop)]
 pub struct Revocable<T> {
     is_there: Atomic<bool>,

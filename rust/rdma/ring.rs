@@ -132,6 +132,21 @@ impl Drop for SharedMemory {
 /// # Invariants
 ///
 /// `memory` is at least as long as the header and `shape.bytes()` together.
+///
+/// # Examples
+///
+/// ```
+/// use rdma::ring::{
+///     Shape,
+///     SharedRing, //
+/// };
+///
+/// let ring = SharedRing::new(Shape::new(15, 64).ok_or(EINVAL)?)?;
+/// let producer = ring.producer();
+/// ring.write(producer, &[1; 64]);
+/// ring.set_producer(ring.next(producer));
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone)]
 pub struct SharedRing {
     memory: Arc<SharedMemory>,

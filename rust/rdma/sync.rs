@@ -76,6 +76,25 @@ pub use new_bh_spinlock;
 /// A spinlock that disables bottom halves while it is held.
 ///
 /// For process and softirq context. Its holder must not sleep.
+///
+/// # Examples
+///
+/// ```
+/// use rdma::sync::BhSpinLock;
+///
+/// #[pin_data]
+/// struct Counted {
+///     #[pin]
+///     count: BhSpinLock<u32>,
+/// }
+///
+/// let counted = KBox::pin_init(
+///     pin_init!(Counted { count <- rdma::new_bh_spinlock!(0, "Counted::count") }),
+///     GFP_KERNEL,
+/// )?;
+/// *counted.count.lock() += 1;
+/// # Ok::<(), Error>(())
+/// ```
 pub type BhSpinLock<T> = Lock<T, BhSpinLockBackend>;
 
 /// The guard of a locked [`BhSpinLock`].

@@ -63,6 +63,22 @@ const NEAR: usize = 64;
 ///   is taken out is freed a grace period of RCU later.
 /// - An entry of `near` is also in `xa`, except while the lock of `xa` is held. `near` changes only
 ///   under that lock.
+///
+/// # Examples
+///
+/// ```
+/// use kernel::sync::{
+///     rcu,
+///     Arc, //
+/// };
+/// use rdma::table::IdTable;
+///
+/// let table = KBox::pin_init(IdTable::<u32>::new(), GFP_KERNEL)?;
+/// let id = table.alloc(16..=0xffff, Arc::new(7, GFP_KERNEL)?)?;
+/// assert_eq!(table.get(id, &rcu::read_lock()).as_deref(), Some(&7));
+/// table.remove(id);
+/// # Ok::<(), Error>(())
+/// ```
 #[pin_data(PinnedDrop)]
 pub struct IdTable<T: Send + Sync + 'static> {
     #[pin]

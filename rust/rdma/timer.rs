@@ -12,11 +12,25 @@
 //! owner, the callback arms it again. So a retransmission timer is armed once per interval, not once
 //! per packet.
 //!
-//! ```ignore
+//! # Examples
+//!
+//! ```
+//! use kernel::sync::{
+//!     Arc,
+//!     ArcBorrow, //
+//! };
+//! use rdma::timer::{
+//!     impl_has_timer,
+//!     now_ns,
+//!     Timer,
+//!     TimerCallback,
+//!     TimerGuard, //
+//! };
+//!
 //! #[pin_data]
 //! struct Qp {
 //!     #[pin]
-//!     retry: Timer<Qp>,
+//!     retry: Timer<Self>,
 //! }
 //!
 //! impl_has_timer! {
@@ -24,12 +38,15 @@
 //! }
 //!
 //! impl TimerCallback for Qp {
-//!     fn expired(this: ArcBorrow<'_, Self>) { /* ... */ }
+//!     fn expired(this: ArcBorrow<'_, Self>) {
+//!         this.retry.arm_at(now_ns() + 2_000_000);
+//!     }
 //! }
 //!
 //! let qp = Arc::pin_init(pin_init!(Qp { retry <- Timer::new() }), GFP_KERNEL)?;
 //! let guard = TimerGuard::new(qp.clone())?;
 //! qp.retry.arm_at(now_ns() + 1_000_000);
+//! # Ok::<(), Error>(())
 //! ```
 
 use crate::{

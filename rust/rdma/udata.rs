@@ -35,6 +35,36 @@ pub(crate) const MAX_RINGS: usize = 2;
 ///
 /// `udata` and `ucontext` are valid for `'a` if they are present. The context stays alive as long
 /// as the object of the verb.
+///
+/// # Examples
+///
+/// ```
+/// use rdma::{
+///     ops::{
+///         CqInit,
+///         NewCq, //
+///     },
+///     ring::{
+///         Shape,
+///         SharedRing, //
+///     },
+///     udata::Udata, //
+/// };
+///
+/// /// Creates a completion queue, and tells the process where to map its ring.
+/// fn create_cq(init: &CqInit, udata: &mut Udata<'_>) -> Result<NewCq<SharedRing>> {
+///     let shape = Shape::new(init.cqe, 64).ok_or(EINVAL)?;
+///     let ring = SharedRing::new(shape)?;
+///     if udata.is_user() {
+///         let place = udata.share(&ring)?;
+///         udata.respond(&place.to_bytes())?;
+///     }
+///     Ok(NewCq {
+///         data: ring,
+///         cqe: shape.capacity(),
+///     })
+/// }
+/// ```
 pub struct Udata<'a> {
     udata: Option<NonNull<bindings::ib_udata>>,
     ucontext: Option<NonNull<bindings::ib_ucontext>>,

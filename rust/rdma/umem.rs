@@ -47,6 +47,26 @@ const BLOCK_SIZES: usize = (2usize << 30) - PAGE_SIZE;
 /// - If there is a `pinned` region, it is one of `len > 0` bytes whose bytes are those, pinned for
 ///   the device, and writable if `writable`. If there is none, `blocks` are addresses of the
 ///   kernel's memory.
+///
+/// # Examples
+///
+/// ```
+/// use rdma::{
+///     device::Device,
+///     driver::Driver,
+///     memory::Pages,
+///     ops::MrInit,
+///     umem::Umem, //
+/// };
+///
+/// /// Pins memory of the calling process, and returns a copy of its first bytes.
+/// fn pin<T: Driver>(device: &Device<T>, init: &MrInit) -> Result<(Umem, [u8; 8])> {
+///     let memory = Umem::pin(device, init.start, init.length, init.access)?;
+///     let mut first = [0; 8];
+///     memory.read(0, &mut first)?;
+///     Ok((memory, first))
+/// }
+/// ```
 pub struct Umem {
     pinned: Option<Pinned>,
     /// Kernel addresses of the blocks, each of `1 << shift` bytes.

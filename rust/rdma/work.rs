@@ -84,6 +84,47 @@ impl BitOr for Flags {
 /// it may be dropped in any context, even by one of its items; [`Unload`](crate::module::Unload)
 /// waits for it. An item must not queue itself again for ever.
 ///
+/// # Examples
+///
+/// ```
+/// use kernel::{
+///     sync::Arc,
+///     workqueue::{
+///         impl_has_work,
+///         new_work,
+///         Work,
+///         WorkItem, //
+///     }, //
+/// };
+/// use rdma::work::{
+///     Flags,
+///     Queue, //
+/// };
+///
+/// #[pin_data]
+/// struct Cleanup {
+///     #[pin]
+///     work: Work<Self>,
+/// }
+///
+/// impl_has_work! {
+///     impl HasWork<Self> for Cleanup { self.work }
+/// }
+///
+/// impl WorkItem for Cleanup {
+///     type Pointer = Arc<Self>;
+///
+///     fn run(_this: Arc<Self>) {}
+/// }
+///
+/// let queue = Queue::new(c"sample", Flags::UNBOUND | Flags::MEM_RECLAIM)?;
+/// let cleanup = Arc::pin_init(
+///     pin_init!(Cleanup { work <- new_work!("Cleanup::work") }),
+///     GFP_KERNEL,
+/// )?;
+/// let _ = queue.enqueue::<Arc<Cleanup>, 0>(cleanup);
+/// # Ok::<(), Error>(())
+/// ```
 pub struct Queue(Background<Allocated>);
 
 /// A work queue of ours, freed when this is dropped, which sleeps.

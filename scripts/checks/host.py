@@ -92,6 +92,8 @@ def format_rust(log):
 def module_checks(check, release):
     """Check the module for one kernel."""
     check(f"the module builds for {release} without a warning or a panic", ["qemu/build", "--kernel", release])
+    check(f"the examples of rust/rdma compile for {release} (scripts/examples)",
+          enter("scripts/examples", kernel=release))
     check(f"clippy has no complaints, for {release}", ["qemu/build", "--kernel", release, "--clippy"])
     check(f"the test programs build for {release}", enter("make", "-C", "selftests", kernel=release))
     check(f"make refuses the kernels it cannot build for, by name ({release})",
@@ -116,6 +118,7 @@ def document_checks(check):
           enter("scripts/unsafe-ledger", "--check"))
     check("scripts/unsafe-ledger finds unsafe functions and comments that prove nothing",
           enter("python3", "-B", "scripts/test-unsafe-ledger"))
+    check("scripts/examples finds each example", enter("python3", "-B", "scripts/test-examples"))
     check("each rule of the transport is implemented and tested (scripts/conformance)",
           enter("scripts/conformance", "--check"))
     check("mandoc has no complaints about the manual",

@@ -30,6 +30,32 @@ use rdma_bindings as bindings;
 /// # Invariants
 ///
 /// The pointer is a device of `T` that nobody else knows, with its data in place.
+///
+/// # Examples
+///
+/// ```
+/// use rdma::{
+///     device::NodeAttr,
+///     link::{
+///         Link,
+///         LinkName,
+///         NewDevice, //
+///     },
+///     net::NetDevice, //
+/// };
+///
+/// /// Serves `Link::newlink` of a driver whose devices have no data.
+/// fn newlink<T: Link<Device = ()>>(name: LinkName<'_>, netdev: &NetDevice) -> Result {
+///     let node = NodeAttr {
+///         node_guid: [2, 0, 0, 0xff, 0xfe, 0, 0, 1],
+///         node_desc: b"sample",
+///         comp_vectors: 1,
+///         local_dma_lkey: 0x100,
+///     };
+///     NewDevice::<T>::new(netdev, (), node)?.register(name)?;
+///     Ok(())
+/// }
+/// ```
 pub struct NewDevice<T: Operations>(NonNull<Device<T>>);
 
 impl<T: Operations> NewDevice<T> {
