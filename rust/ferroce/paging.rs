@@ -11,8 +11,9 @@
 //! are not known. A work item then writes the memory back.
 
 use kernel::prelude::*;
+use kernel::time::delay::fsleep;
+use kernel::time::Delta;
 use rdma::net::{queue_purpose, HeldPacket, PacketQueue};
-use rdma::timer::msleep;
 use roce::host::Fault;
 
 use crate::context::Context;
@@ -22,7 +23,7 @@ use crate::payload::AtHand;
 use crate::stats::{Counter, Stats};
 
 /// How long a fault waits for free memory.
-const STARVED_MS: u32 = 10;
+const STARVED: Delta = Delta::from_millis(10);
 
 /// Faults in or writes back memory for the process of `owner`. Sleeps.
 fn see_to(absent: Absent, owner: Option<&Context>, stats: &Stats) -> Option<Outcome> {
@@ -37,7 +38,7 @@ fn see_to(absent: Absent, owner: Option<&Context>, stats: &Stats) -> Option<Outc
     match (done, absent) {
         // There may be free memory soon: the half finds the page absent again.
         (Err(error), _) if error == ENOMEM => {
-            msleep(STARVED_MS);
+            fsleep(STARVED);
             None
         }
         (Err(_), absent) => Some(Outcome::Failed(absent)),

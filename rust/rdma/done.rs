@@ -5,6 +5,7 @@
 use kernel::{
     bindings,
     prelude::*,
+    time::msecs_to_jiffies,
     types::Opaque, //
 };
 
@@ -53,12 +54,9 @@ impl Done {
 
     /// Waits until it happens, for at most `ms` milliseconds or until the process is killed. Sleeps.
     pub fn wait(&self, ms: u32) -> Waited {
-        // SAFETY: It was initialised. Any number may be converted.
+        // SAFETY: It was initialised.
         let left = unsafe {
-            bindings::wait_for_completion_killable_timeout(
-                self.inner.get(),
-                bindings::__msecs_to_jiffies(ms),
-            )
+            bindings::wait_for_completion_killable_timeout(self.inner.get(), msecs_to_jiffies(ms))
         };
         match left {
             0 => Waited::TimedOut,

@@ -15,16 +15,17 @@
 //! a process or a disk count as a use of the module instead, by an [`InUse`]: then `rmmod` is
 //! refused.
 
-use crate::{
-    sync::Marked,
-    time::msleep, //
-};
+use crate::sync::Marked;
 use kernel::{
     prelude::*,
     sync::atomic::{
         Acquire,
         Atomic,
         Full, //
+    },
+    time::{
+        delay::fsleep,
+        Delta, //
     },
     types::Opaque, //
 };
@@ -164,7 +165,7 @@ impl Drop for Unload {
         let mut waited_ms = 0u32;
         while HOLDS.load(Acquire) != 0 {
             // The module's data is dropped in process context.
-            msleep(Self::STEP_MS);
+            fsleep(Delta::from_millis(Self::STEP_MS.into()));
             waited_ms = waited_ms.wrapping_add(Self::STEP_MS);
             if waited_ms % Self::REPORT_MS == 0 {
                 pr_warn!(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Counters with one cell for each CPU.
+//! Counters with one cell for each CPU. The kernel crate has no per-CPU memory.
 
 use core::ptr::NonNull;
 use kernel::prelude::*;

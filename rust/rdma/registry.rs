@@ -11,8 +11,7 @@ use crate::{
     sync::{
         Global,
         GlobalGuard, //
-    },
-    time::msleep, //
+    }, //
 };
 use core::{
     any::TypeId,
@@ -24,6 +23,10 @@ use kernel::{
         new_mutex,
         Arc,
         Mutex, //
+    },
+    time::{
+        delay::fsleep,
+        Delta, //
     },
     types::Opaque, //
 };
@@ -160,7 +163,7 @@ impl Registry {
                 .is_some_and(|(_, next)| next.as_ptr() == device.as_ptr())
             {
                 // It is being registered at this moment.
-                msleep(1);
+                fsleep(Delta::from_millis(1));
             }
         }
     }

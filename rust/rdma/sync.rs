@@ -6,6 +6,10 @@
 //! they share with process context. A plain spinlock would deadlock when the softirq interrupts its
 //! holder on the same CPU. The kernel may call some verbs in any context, even with interrupts disabled.
 //! These use an [`IrqSpinLock`].
+//!
+//! Both are the kernel crate's [`Lock`] with a backend of ours. The crate has no lock that disables bottom
+//! halves, and its `SpinLockIrq` exists from 7.3 on only. It has no evidence of other read sides of RCU
+//! than its own guard, and no pointer that RCU protects, which a [`Global`] is.
 
 use core::{
     marker::PhantomData,

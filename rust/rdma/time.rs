@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The clock, and sleeping by it.
+//! The clock.
+//!
+//! The `Instant` of the kernel crate does not tell other crates its nanoseconds, and the crate does not have
+//! the current jiffies. So both are read here.
 
 use core::ptr;
-use kernel::bindings;
+use kernel::{
+    bindings,
+    time::msecs_to_jiffies, //
+};
 
 /// Returns the time of the monotonic clock in nanoseconds, by which timers run. Any context.
 #[inline]
@@ -28,9 +34,7 @@ impl Ticks {
 
     /// Returns true if more than `ms` milliseconds have passed since this time. Any context.
     pub fn is_past(self, ms: u32) -> bool {
-        // SAFETY: Callable in any context.
-        let most = unsafe { bindings::__msecs_to_jiffies(ms) } as usize;
-        Self::now().0.wrapping_sub(self.0) > most
+        Self::now().0.wrapping_sub(self.0) > msecs_to_jiffies(ms)
     }
 }
 
@@ -44,10 +48,4 @@ impl From<Ticks> for usize {
     fn from(time: Ticks) -> Self {
         time.0
     }
-}
-
-/// Sleeps for `ms` milliseconds at least. Process context.
-pub fn msleep(ms: u32) {
-    // SAFETY: The caller may sleep.
-    unsafe { bindings::msleep(ms) };
 }

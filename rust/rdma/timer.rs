@@ -8,6 +8,10 @@
 //! guard stops the timer permanently. The driver keeps the guard in an object that is destroyed in
 //! process context.
 //!
+//! The `HrTimer` of the kernel crate does not serve. Each start returns a handle, whose drop cancels the
+//! timer and waits for the callback. So softirq context cannot start a timer again. A driver may also leak the
+//! handle, and the timer may then expire after the module's text was freed.
+//!
 //! Arming is lazy: a timer is only ever moved to an *earlier* time. If it expires too early for its
 //! owner, the callback arms it again. So a retransmission timer is armed once per interval, not once
 //! per packet.
@@ -79,7 +83,7 @@ use kernel::{
     types::Opaque, //
 };
 
-pub use crate::time::{msleep, now_ns};
+pub use crate::time::now_ns;
 
 /// A timer, embedded in the `T` whose [`TimerCallback::expired`] it calls.
 ///

@@ -4,6 +4,10 @@
 //!
 //! Items are the kernel's [`Work`](kernel::workqueue::Work) in an `Arc`. They belong on a [`Queue`]
 //! and not on one of the system's, because unloading the module waits only for the former.
+//!
+//! The kernel crate cannot allocate a queue, nor queue an item on a CPU of the caller's choice. A [`Queue`]
+//! is for that, and dereferences to the crate's. The crate does not have the default queue of the system
+//! either, but an older one of which the kernel warns.
 
 use crate::module::Hold;
 use core::{
