@@ -100,11 +100,6 @@ struct net *rust_helper_dev_net(const struct net_device *dev)
 	return dev_net(dev);
 }
 
-bool rust_helper_netdev_has_link_ksettings(const struct net_device *dev)
-{
-	return dev->ethtool_ops->get_link_ksettings;
-}
-
 struct nlattr *rust_helper_nla_nest_start_noflag(struct sk_buff *skb, int attrtype)
 {
 	return nla_nest_start_noflag(skb, attrtype);

@@ -28,6 +28,7 @@ mod packet;
 mod path;
 mod pool;
 mod queue;
+pub(crate) mod rtnl;
 mod skb;
 mod train;
 mod tunnel;

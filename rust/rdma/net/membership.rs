@@ -6,6 +6,7 @@ use crate::{
     errno::EADDRNOTAVAIL,
     net::{
         ipv4_of_gid,
+        rtnl::Rtnl,
         NetDevice,
         NetDeviceSlot, //
     }, //
@@ -77,24 +78,6 @@ impl Drop for Membership {
             Some(address) => leave_v4(&netdev, address),
             None => leave_v6(&netdev, self.group),
         }
-    }
-}
-
-/// The RTNL is held as long as this exists.
-struct Rtnl;
-
-impl Rtnl {
-    fn lock() -> Self {
-        // SAFETY: This is process context, and the callers, all in this file, do not hold the RTNL.
-        unsafe { bindings::rtnl_lock() };
-        Self
-    }
-}
-
-impl Drop for Rtnl {
-    fn drop(&mut self) {
-        // SAFETY: It was locked by `lock`.
-        unsafe { bindings::rtnl_unlock() };
     }
 }
 
