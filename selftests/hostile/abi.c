@@ -21,7 +21,6 @@
 #include "raw.h"
 #include "rc.h"
 
-#define PAGE 4096UL
 #define BOTH (PROT_READ | PROT_WRITE)
 
 static int fd;			/* of the device at end a */
@@ -487,7 +486,7 @@ static struct mminfo map_at(const uint32_t *response, size_t at)
 static void mappings(void)
 {
 	uint32_t cq[64], qp[64], srq[64];
-	struct mminfo maps[4];
+	struct mminfo maps[4] = { 0 };
 	unsigned int i;
 
 	open_device();

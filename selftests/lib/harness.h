@@ -18,10 +18,14 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 #define NS_PER_MS 1000000LL
 #define NS_PER_S 1000000000LL
+/* The size of a page, which kernels of arm64 choose, and the largest of Debian's. */
+#define PAGE ((unsigned long)sysconf(_SC_PAGESIZE))
+#define PAGE_MOST 16384UL
 
 struct test {
 	const char *name;

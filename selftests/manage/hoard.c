@@ -89,7 +89,7 @@ static void *mr(void)
  */
 static void *scattered_mr(void)
 {
-	const size_t length = 16 << 20, few = 64 << 12;
+	const size_t length = 16 << 20, few = 64 * PAGE;
 	static char *pages;
 	size_t at;
 	int fd;
@@ -100,8 +100,8 @@ static void *scattered_mr(void)
 		fd = memfd_create("few", 0);
 		require_sys(fd);
 		require_sys(ftruncate(fd, few));
-		for (at = 0; at < length; at += 4096)
-			require(mmap(pages + at, 4096, PROT_READ | PROT_WRITE,
+		for (at = 0; at < length; at += PAGE)
+			require(mmap(pages + at, PAGE, PROT_READ | PROT_WRITE,
 				     MAP_SHARED | MAP_FIXED, fd, at * 37 % few) != MAP_FAILED,
 				"mmap: %s", strerror(errno));
 	}
@@ -150,7 +150,7 @@ int main(int argc, char **argv)
 	end_open(end, FAMILY_IPV4);
 	cq = small_cq();
 	require(cq, "ibv_create_cq: %s", strerror(errno));
-	page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	require(page != MAP_FAILED, "mmap: %s", strerror(errno));
 
 	errno = 0;

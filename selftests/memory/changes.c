@@ -25,6 +25,7 @@
 
 #define PAGES 16
 #define SIZE (PAGES * PAGE)
+#define SIZE_MOST (PAGES * PAGE_MOST)
 #define HUGE (2UL << 20)
 
 #ifndef MADV_SOFT_OFFLINE
@@ -514,7 +515,7 @@ static uint8_t *victim;
 
 static void look_at_victim(void)
 {
-	static uint8_t wanted[SIZE];
+	static uint8_t wanted[SIZE_MOST];
 
 	if (victim) {
 		memset(wanted, VICTIM, SIZE);
@@ -564,7 +565,7 @@ static void loud(void)
 
 /* ---- traffic ----------------------------------------------------------- */
 
-static uint8_t before[SIZE], after[SIZE], bytes[SIZE];
+static uint8_t before[SIZE_MOST], after[SIZE_MOST], bytes[SIZE_MOST];
 
 static bool is_parted(void)
 {

@@ -15,6 +15,7 @@
 #include "../lib/verbs.h"
 
 #define SIZE (64 * PAGE)
+#define SIZE_MOST (64 * PAGE_MOST)
 
 static struct rc_pair pair;
 static struct rc_plan plan;
@@ -703,7 +704,7 @@ static void protected_under_traffic(void)
 /* A child's memory stays as it was when it was born, and the parent's gets what is sent. */
 static void forked_under_traffic(void)
 {
-	static uint8_t copy[SIZE];
+	static uint8_t copy[SIZE_MOST];
 	unsigned int children = 0, turn;
 	int status;
 	pid_t child;

@@ -215,19 +215,19 @@ static void mr_arguments(void)
 	uint8_t *pages, *constant;
 
 	open_end();
-	pages = map_pages(8192, PROT_READ | PROT_WRITE);
-	constant = map_pages(4096, PROT_READ);
-	require_sys(munmap(pages + 4096, 4096));
+	pages = map_pages(2 * PAGE, PROT_READ | PROT_WRITE);
+	constant = map_pages(PAGE, PROT_READ);
+	require_sys(munmap(pages + PAGE, PAGE));
 
-	refused_mr(pages, 8192, local, EFAULT, "half of it is not mapped");
-	refused_mr(NULL, 4096, local, EFAULT, "at address 0");
-	refused_mr((void *)~0xfffUL, 8192, local, EINVAL, "beyond the end of the address space");
+	refused_mr(pages, 2 * PAGE, local, EFAULT, "half of it is not mapped");
+	refused_mr(NULL, PAGE, local, EFAULT, "at address 0");
+	refused_mr((void *)~0xfffUL, 2 * PAGE, local, EINVAL, "beyond the end of the address space");
 	refused_mr(pages, SIZE_MAX, local, EINVAL, "as long as the address space");
-	refused_mr((void *)0xffff888000000000, 4096, local, EFAULT, "kernel memory");
-	refused_mr(constant, 4096, local, EFAULT, "writing to what is read-only");
-	refused_mr(pages, 4096, IBV_ACCESS_REMOTE_WRITE, EINVAL, "remote write without local write");
-	refused_mr(pages, 4096, IBV_ACCESS_REMOTE_ATOMIC, EINVAL, "remote atomics without local write");
-	refused_mr(pages, 4096, 1 << 18, EINVAL, "unknown access");
+	refused_mr((void *)0xffff888000000000, PAGE, local, EFAULT, "kernel memory");
+	refused_mr(constant, PAGE, local, EFAULT, "writing to what is read-only");
+	refused_mr(pages, PAGE, IBV_ACCESS_REMOTE_WRITE, EINVAL, "remote write without local write");
+	refused_mr(pages, PAGE, IBV_ACCESS_REMOTE_ATOMIC, EINVAL, "remote atomics without local write");
+	refused_mr(pages, PAGE, 1 << 18, EINVAL, "unknown access");
 }
 
 /* Whether it is made or not, it gives access to nothing. */
@@ -237,7 +237,7 @@ static void mr_of_nothing(void)
 	struct ibv_mr *mr;
 
 	open_end();
-	page = map_pages(4096, PROT_READ | PROT_WRITE);
+	page = map_pages(PAGE, PROT_READ | PROT_WRITE);
 	mr = ibv_reg_mr(end->pd, page, 0, IBV_ACCESS_LOCAL_WRITE);
 	if (!mr) {
 		require(errno == EINVAL, "refused with %s", strerror(errno));
