@@ -145,10 +145,9 @@ impl Users {
         if let Some(user) = users.iter_mut().find(|user| user.euid == euid) {
             user.contexts = user.contexts.saturating_sub(1);
         }
+        // Newer compilers keep a check that the count of `enumerate` does not overflow.
         let forgotten = |users: &KVVec<User>| {
-            let mut numbered = users.iter().enumerate();
-            let found = numbered.find(|(_, user)| !user.is_known());
-            found.map(|(index, _)| index)
+            (0..users.len()).find(|index| users.get(*index).is_some_and(|user| !user.is_known()))
         };
         while let Some(index) = forgotten(&users) {
             let _ = users.remove(index);
