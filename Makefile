@@ -19,6 +19,13 @@ install: check-kdir
 	depmod $(if $(INSTALL_MOD_PATH),-b $(INSTALL_MOD_PATH)) $$(cat $(KDIR)/include/config/kernel.release)
 	@echo "installed; next: rdma link add fe0 type ferroce netdev <netdev>"
 
+# The module by DKMS, for this kernel and later ones, where there is no package of it.
+dkms: version = $(shell scripts/version)
+dkms:
+	scripts/dkms-source /usr/src/ferroce-$(version)
+	dkms install ferroce/$(version)
+	@/usr/src/ferroce-$(version)/dist/dkms-build why
+
 check-kdir:
 	@scripts/check-kdir $(KDIR)
 
@@ -135,6 +142,7 @@ help:
 	@echo 'For this machine (KDIR=<build directory of a kernel>):'
 	@echo '  all      ferroce.ko, for the running kernel unless KDIR says otherwise'
 	@echo '  install  ferroce.ko to where modprobe finds it'
+	@echo '  dkms     the same by DKMS, also for later kernels'
 	@echo '  deb      Debian packages: the module by DKMS, and for KERNELS="7.3.4+deb13-amd64 ...", and its tools'
 	@echo '  dist     the tarball of a release, with the crates of the tests (COMMIT=HEAD VERSION=1.0)'
 	@echo 'In a virtual machine of its own, as any user (SERIES=7.3, FLAVOUR=rt: another kernel):'
@@ -167,5 +175,5 @@ help:
 	@echo 'Downloads stay in $${XDG_CACHE_HOME:-~/.cache}/ferroce.'
 
 .DEFAULT_GOAL := all
-.PHONY: all install check-kdir demo shell run check check-all check-debug check-debug-quick soak bench bench-count bench-profile bench-explore bench-apps consumers deb check-deb dist sim coverage doc \
+.PHONY: all install dkms check-kdir demo shell run check check-all check-debug check-debug-quick soak bench bench-count bench-profile bench-explore bench-apps consumers deb check-deb dist sim coverage doc \
 	tables figures fuzz upstream-check vm-module clean help
