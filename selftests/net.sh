@@ -273,7 +273,8 @@ listens()
 
 # pair SERVER... -- CLIENT...: runs a server in b and then its client in a, and
 # succeeds if both do.  ibv_rc_pingpong and perftest agree on the port;
-# PAIR_PORT names another one, PAIR_SERVER and PAIR_CLIENT other namespaces.
+# PAIR_PORT names another one, PAIR_SERVER and PAIR_CLIENT other namespaces, and PAIR_START_S the time in which the
+# server must listen.
 # Shows the output of both, the client's first.
 pair()
 {
@@ -288,7 +289,7 @@ pair()
 	# The process to kill below must be the server itself.
 	ip netns exec "$there" "${server[@]}" >"$said" 2>&1 &
 	pid=$!
-	wait_for 20 listens "$there" "${PAIR_PORT:-18515}" || status=1
+	wait_for "${PAIR_START_S:-20}" listens "$there" "${PAIR_PORT:-18515}" || status=1
 	[ "$status" -ne 0 ] || ip netns exec "$here" "$@" || status=$?
 	if [ "$status" -ne 0 ]; then
 		echo "the client failed (status $status): $*"

@@ -179,10 +179,10 @@ disturbed()
 	consumer "$@"
 	ip netns exec b "${load_server[@]}" >"$ktap_tmp/server" 2>&1 &
 	server_pid=$!
-	wait_for 20 listens b "$port"
+	wait_for "${PAIR_START_S:-20}" listens b "$port"
 	ip netns exec a "${load[@]}" >"$ktap_tmp/client" 2>&1 &
 	client_pid=$!
-	wait_for 30 packets_flow || {
+	wait_for $((10 + ${PAIR_START_S:-20})) packets_flow || {
 		cat "$ktap_tmp/client" "$ktap_tmp/server"
 		return 1
 	}

@@ -5,14 +5,17 @@
 	engine.py ENGINE -s DEVICE ADDRESS PORT			the one whose memory it is
 	engine.py ENGINE DEVICE ADDRESS SERVER PORT SIZE ROUNDS	the one that writes to it and reads it
 
-ENGINE: mooncake. The server says by TCP, at PORT, how its engine and its memory are found, and in the end
+ENGINE: mooncake or nixl. The server says by TCP, at PORT, how its engine and its memory are found, and in the end
 compares what was written to it last. It serves one client.
 """
 
+import base64
 import ctypes
 import json
+import os
 import socket
 import sys
+import traceback
 
 ROOM = 1 << 24
 
@@ -40,7 +43,38 @@ class Mooncake:
         self.must(self.engine.transfer_sync_read(peer, local, remote, size), "transfer_sync_read")
 
 
-ENGINES = {"mooncake": Mooncake}
+class Nixl:
+    """Its transport is UCX, which the environment restricts to the device."""
+
+    def __init__(self, device, address, buffer):
+        os.environ |= {"UCX_NET_DEVICES": f"{device}:1", "UCX_TLS": "rc,ud"}
+        from nixl_cu12 import nixl_agent, nixl_agent_config
+
+        self.agent = nixl_agent(f"{device} {address}", nixl_agent_config(backends=["UCX"]))
+        self.memory = self.agent.register_memory([(ctypes.addressof(buffer), len(buffer), 0, "")], "DRAM")
+        self.name = base64.b64encode(self.agent.get_agent_metadata()).decode()
+        self.peers = {}
+
+    def transfer(self, operation, peer, local, remote, size):
+        if peer not in self.peers:
+            self.peers[peer] = self.agent.add_remote_agent(base64.b64decode(peer))
+        here, there = (self.agent.get_xfer_descs([(place, size, 0)], "DRAM") for place in (local, remote))
+        handle = self.agent.initialize_xfer(operation, here, there, self.peers[peer])
+        state = self.agent.transfer(handle)
+        while state == "PROC":
+            state = self.agent.check_xfer_state(handle)
+        if state != "DONE":
+            raise SystemExit(f"{operation}: {state}")
+        handle.release()
+
+    def write(self, *transfer):
+        self.transfer("WRITE", *transfer)
+
+    def read(self, *transfer):
+        self.transfer("READ", *transfer)
+
+
+ENGINES = {"mooncake": Mooncake, "nixl": Nixl}
 
 
 def pattern(round_number, size):
@@ -82,8 +116,22 @@ def use(engine, device, address, server, port, size, rounds):
             raise SystemExit("the server found something else")
 
 
-name, *arguments = sys.argv[1:]
-if arguments[0] == "-s":
-    serve(ENGINES[name], *arguments[1:])
-else:
-    use(ENGINES[name], *arguments)
+def main(name, *arguments):
+    if arguments[0] == "-s":
+        serve(ENGINES[name], *arguments[1:])
+    else:
+        use(ENGINES[name], *arguments)
+
+
+# The threads of an engine do not survive the interpreter's end.
+status = 1
+try:
+    main(*sys.argv[1:])
+    status = 0
+except SystemExit as end:
+    print(end, file=sys.stderr)
+except Exception:
+    traceback.print_exc()
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(status)
