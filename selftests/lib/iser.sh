@@ -43,6 +43,20 @@ iser_down()
 	lio_disk_down
 }
 
+# The target has to be told that its device is there again.
+iser_portal_again()
+{
+	local portal=$LIO_TARGET/iscsi/$ISER_IQN/tpgt_1/np/$ISER_PORTAL
+	echo 0 >"$portal/iser"
+	echo 1 >"$portal/iser"
+}
+
+# iser_target_is ENABLED: 1 or 0. Without it there is neither a login nor a session.
+iser_target_is()
+{
+	echo "$1" >"$LIO_TARGET/iscsi/$ISER_IQN/tpgt_1/enable"
+}
+
 iser_login()
 {
 	local node=(iscsiadm -m node -T "$ISER_IQN" -p "$ISER_PORTAL")

@@ -73,11 +73,17 @@ nfs_is_served()
 	ip netns exec "$1" rdma resource show cm_id | grep -q "LISTEN.*:$NFS_PORT"
 }
 
+# nfs_server_process DIRECTORY: that has the server's namespaces.
+nfs_server_process()
+{
+	cat "$1.pid"
+}
+
 # nfs_end DIRECTORY
 nfs_end()
 {
 	local pid
-	pid=$(cat "$1.pid")
+	pid=$(nfs_server_process "$1")
 	kill "$pid" || true
 	timeout 30 tail --pid="$pid" -f /dev/null
 	umount "$1"

@@ -3,7 +3,8 @@
  * Messages over RDS that come back, all of which is compared:
  *
  *	rds -s ADDRESS			sends back what comes to that address
- *	rds ADDRESS PEER ROUNDS		sends PEER messages of many lengths, and wants each back once, in order
+ *	rds ADDRESS PEER ROUNDS [SECONDS]	sends PEER messages of many lengths, and wants each back once, in
+ *					order, and within SECONDS
  *
  * Bound to RDMA: without that RDS would take TCP.
  */
@@ -21,7 +22,7 @@
 #define PORT 4000
 #define MOST 65536
 /* That the peer is unreachable is noticed later than by other transports: RDS tries again for ever. */
-#define PATIENCE_S 90
+static time_t patience_s = 90;
 
 static const size_t lengths[] = { 1, 4095, 4096, 4097, 8, 40000, 64, MOST, 1000 };
 static unsigned char message[MOST], answer[MOST + 1];
@@ -44,7 +45,7 @@ static struct sockaddr_in address_of(const char *text, int port)
 static int open_at(const char *text, int port)
 {
 	struct sockaddr_in address = address_of(text, port);
-	struct timeval patience = { .tv_sec = PATIENCE_S };
+	struct timeval patience = { .tv_sec = patience_s };
 	int transport = RDS_TRANS_IB, room = 4 * MOST;
 	int fd = socket(AF_RDS, SOCK_SEQPACKET, 0);
 
@@ -112,10 +113,12 @@ int main(int argc, char **argv)
 
 	if (argc == 3 && !strcmp(argv[1], "-s"))
 		serve(argv[2]);
-	if (argc != 4) {
-		fprintf(stderr, "rds -s ADDRESS | rds ADDRESS PEER ROUNDS\n");
+	if (argc != 4 && argc != 5) {
+		fprintf(stderr, "rds -s ADDRESS | rds ADDRESS PEER ROUNDS [SECONDS]\n");
 		return 2;
 	}
+	if (argc == 5)
+		patience_s = strtoul(argv[4], NULL, 0);
 	fd = open_at(argv[1], 0);
 	peer = address_of(argv[2], PORT);
 	rounds = strtoul(argv[3], NULL, 0);
