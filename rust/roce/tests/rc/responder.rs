@@ -1488,7 +1488,7 @@ fn an_acknowledgement_never_has_the_number_of_data() {
     assert_eq!(lone.replies(), [(1, START), (2, END), (3, Says::Ack)]);
 }
 
-/// A responder of a peer that READs up to 2 GiB at once, with so many READs or atomics in progress.
+/// Returns a responder whose peer READs up to 2 GiB at once, with so many READs or atomics in progress.
 fn of_vast_reads(depth: u8) -> Lone {
     let mut lone = Lone::new(RecvConfig {
         bundle: Bundle::within(MAX_MESSAGE_BYTES, Mtu::B256),
