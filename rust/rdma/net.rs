@@ -28,6 +28,7 @@ mod packet;
 mod path;
 mod pool;
 mod queue;
+mod route;
 pub(crate) mod rtnl;
 mod skb;
 mod train;

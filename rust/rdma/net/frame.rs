@@ -20,7 +20,8 @@ use crate::{
             Headers,
             NextHop,
             Path,
-            Pending, //
+            Pending,
+            Routing, //
         },
         pool::PAGES_BYTES,
         train::Train,
@@ -34,10 +35,7 @@ use core::ptr::{
 use kernel::{
     bindings::sk_buff,
     prelude::*,
-    sync::{
-        rcu,
-        Arc, //
-    }, //
+    sync::Arc, //
 };
 use rdma_bindings as bindings;
 
@@ -98,7 +96,6 @@ pub(super) enum Fate {
 ///   that it has pieces of `PAGES_BYTES`, and one of the rest.
 /// - `linear` is the length of all data, or the offset of the payload.
 /// - `filled <= payload_end <= icrc_at`; all bytes before `filled` are written.
-/// - The route of `next_hop`, if it has one, is valid as long as `path` is borrowed.
 pub struct Frame<'p> {
     path: &'p mut Path,
     credit: &'p Arc<Credit>,
@@ -112,12 +109,8 @@ pub struct Frame<'p> {
 
 impl<'p> Frame<'p> {
     /// Starts a frame, see [`Path::frame`].
-    ///
-    /// # Safety
-    ///
-    /// The route of `next_hop`, if it has one, must be valid as long as `path` is borrowed.
     #[inline]
-    pub(super) unsafe fn new(
+    pub(super) fn new(
         path: &'p mut Path,
         credit: &'p Arc<Credit>,
         next_hop: NextHop,
@@ -139,7 +132,7 @@ impl<'p> Frame<'p> {
 
         let headroom = match &next_hop {
             _ if path.keeps_own() => 0,
-            NextHop::Routed(_) => path.headroom().saturating_add(TUNNEL_BYTES),
+            NextHop::Routed => path.headroom().saturating_add(TUNNEL_BYTES),
             NextHop::OnLink(dev, _) => dev.headroom(),
         };
         let is_large = payload_len > LARGEST_PAYLOAD;
@@ -318,7 +311,7 @@ impl<'p> Frame<'p> {
                     (*skb.as_ptr()).__bindgen_anon_4.headers.as_mut().priority = path.priority;
                 }
                 // SAFETY: The skb is ours alone, linear, and a whole packet with the headers of
-                // this path. The path keeps the train, and the route as long as the train.
+                // this path.
                 *train = Some(unsafe { Train::new(next_hop, skb, size) });
             }
         }
@@ -474,13 +467,13 @@ impl Path {
         Ok(())
     }
 
-    /// Sends the pending train. The path keeps its route.
+    /// Sends the pending train, by the route of the path. It is dropped if the route was taken away.
     pub(super) fn send_train(&mut self, train: Train, credit: &Arc<Credit>) -> Fate {
         let (next_hop, skb) = train.couple(credit);
         match next_hop {
             // SAFETY: The skb is a complete IP packet of this family, or a train of them, and given
-            // away here. The path is still borrowed.
-            NextHop::Routed(dst) => unsafe { send_routed(skb, dst, self) },
+            // away here.
+            NextHop::Routed => unsafe { send_routed(skb, self) },
             // SAFETY: The skb is a complete IPv6 packet and given away here. Only single packets
             // take this way.
             NextHop::OnLink(dev, mac) => unsafe { on_link::send(skb, &dev, mac) },
@@ -492,34 +485,36 @@ impl Path {
 ///
 /// # Safety
 ///
-/// `skb` must be ours alone, and is given away: a whole IP packet of the family of `path`, to which
-/// the route `dst` belongs.
+/// `skb` must be ours alone, and is given away: a whole IP packet of the family of `path`.
 #[inline]
-unsafe fn send_routed(
-    skb: NonNull<sk_buff>,
-    dst: NonNull<bindings::dst_entry>,
-    path: &mut Path,
-) -> Fate {
-    let (skb, dst) = (skb.as_ptr(), dst.as_ptr());
+unsafe fn send_routed(skb: NonNull<sk_buff>, path: &mut Path) -> Fate {
+    let skb = skb.as_ptr();
     if core::mem::take(&mut path.is_heard) {
         // SAFETY: The skb is ours alone.
         unsafe { bindings::skb_set_dst_pending_confirm(skb, 1) };
     }
-    let _rcu = rcu::read_lock();
-    // SAFETY: The path keeps the route alive as long as it is borrowed, and RCU keeps it for the
-    // rest of this read side. An owner that keeps the skb for longer takes a reference. The netdev
-    // of a route is valid in a read side, and so is its namespace.
-    let ret = unsafe {
-        bindings::skb_dst_set_noref(skb, dst);
-        let net = bindings::dst_dev_net_rcu(dst);
+    // SAFETY: The route stays in this read side of RCU. An owner that keeps the skb for longer takes
+    // a reference. The netdev of a route is valid in a read side, and so is its namespace.
+    let send = |dst: NonNull<_>| unsafe {
+        bindings::skb_dst_set_noref(skb, dst.as_ptr());
+        let net = bindings::dst_dev_net_rcu(dst.as_ptr());
         match path.headers {
             Headers::V4(_) => bindings::ip_local_out(net, ptr::null_mut(), skb),
             Headers::V6(_) => bindings::ip6_local_out(net, ptr::null_mut(), skb),
         }
     };
-    match ret {
-        0 | CONGESTION => Fate::Taken,
-        _ => Fate::Dropped,
+    let sent = match &path.routing {
+        Some(Routing::Routed(route)) => route.with(send),
+        Some(Routing::OnLink { .. }) | None => None,
+    };
+    match sent {
+        Some(0 | CONGESTION) => Fate::Taken,
+        Some(_) => Fate::Dropped,
+        None => {
+            // SAFETY: The skb is ours, as nobody took it.
+            unsafe { bindings::consume_skb(skb) };
+            Fate::Dropped
+        }
     }
 }
 

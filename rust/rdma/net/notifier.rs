@@ -6,6 +6,7 @@ use crate::{
     module::Hold,
     net::{
         pool::Buffers,
+        route::Routes,
         NetDevice, //
     },
     new_bh_spinlock,
@@ -219,15 +220,17 @@ struct Place {
     /// `None` once the netdev is being removed.
     #[pin]
     guests: Mutex<Option<KVec<Arc<dyn Guest>>>>,
+    routes: Arc<Routes>,
 }
 
 impl Place {
     fn new(dev: &NetDevice) -> Result<Arc<Self>> {
         Arc::pin_init(
-            pin_init!(Self {
+            try_pin_init!(Self {
                 address: dev.as_raw() as usize,
                 dev <- new_bh_spinlock!(Some(dev.hold()), "NetDeviceSlot::dev"),
                 guests <- new_mutex!(Some(KVec::new()), "NetDeviceSlot::guests"),
+                routes: Arc::pin_init(Routes::new(), GFP_KERNEL)?,
             }),
             GFP_KERNEL,
         )
@@ -293,6 +296,9 @@ impl Watched {
                 guest.leave(dev);
             }
             let dev = place.dev.lock().take();
+            // From here on no more are found. The namespace, to which they belong, may be freed once
+            // the netdev has left it.
+            place.routes.end();
             drop(dev);
         }
     }
@@ -329,6 +335,11 @@ impl NetDeviceSlot {
     /// The result should be dropped soon.
     pub fn get(&self) -> Option<ARef<NetDevice>> {
         self.0.dev.lock().clone()
+    }
+
+    /// Returns the routes out of the netdev that are kept.
+    pub(super) fn routes(&self) -> &Arc<Routes> {
+        &self.0.routes
     }
 
     /// Adds `guest`, which leaves when the netdev is removed. May sleep.

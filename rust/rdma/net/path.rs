@@ -17,6 +17,7 @@ use crate::{
         notifier,
         pool::Buffers,
         queue_purpose,
+        route::Route,
         train::Train,
         Credit,
         Frame,
@@ -27,7 +28,6 @@ use crate::{
         ROCE_PORT, //
     }, //
 };
-use core::ptr::NonNull;
 use kernel::{
     error::from_err_ptr,
     prelude::*,
@@ -79,7 +79,7 @@ pub(super) enum Headers {
 /// address, since the peer's driver answers for it.
 ///
 /// A path keeps the headers of its packets. It delays neither the removal of its netdev nor that of
-/// its namespace. Frames are refused once they are gone.
+/// its namespace, which take its route away. Frames are refused once they are gone.
 ///
 /// Sending needs exclusive access, so each half of a queue pair has its own path. Process and softirq
 /// context.
@@ -93,7 +93,7 @@ pub struct Path {
     /// The hash by which queues and receivers distribute flows.
     pub(super) hash: u32,
     pub(super) priority: u32,
-    routing: Option<Routing>,
+    pub(super) routing: Option<Routing>,
     pub(super) waiting: Pending,
     tally: Tally,
     /// How far the peer has confirmed what this path sends, as its user counts.
@@ -110,7 +110,7 @@ queue_purpose! {
 /// Frames that wait to be sent together.
 pub(super) enum Pending {
     /// Frames that wait for the next one, if there are any. They leave by the route of `routing`,
-    /// which stays until they are sent.
+    /// which is not replaced until they are sent.
     Train(Option<Train>),
     /// Frames to the local GID, which their sender takes from a path that keeps them.
     Own(PacketQueue<OwnFrames>),
@@ -130,7 +130,7 @@ pub struct Tally {
 }
 
 /// The way by which packets leave.
-enum Routing {
+pub(super) enum Routing {
     /// Through the IP stack.
     Routed(Route),
     /// Directly out of the netdev, since the IPv6 stack lacks our GID.
@@ -143,56 +143,10 @@ enum Routing {
 
 /// The way by which one packet leaves.
 pub(super) enum NextHop {
-    /// Through the IP stack by this route, to which its path has a reference.
-    Routed(NonNull<bindings::dst_entry>),
+    /// Through the IP stack by the route of its path.
+    Routed,
     /// Out of this netdev to this MAC address; IPv6 only.
     OnLink(ARef<NetDevice>, [u8; 6]),
-}
-
-/// # Invariants
-///
-/// Owns a reference to `dst`.
-struct Route {
-    dst: NonNull<bindings::dst_entry>,
-    cookie: u32,
-    /// The headroom that the route's netdev needs.
-    headroom: u32,
-}
-
-// SAFETY: Routes may be used and released from any thread.
-unsafe impl Send for Route {}
-// SAFETY: Shared access reads constant fields and calls `dst_check`, which any number of threads
-// may do at a time.
-unsafe impl Sync for Route {}
-
-impl Drop for Route {
-    fn drop(&mut self) {
-        // SAFETY: By the type invariants the reference is ours.
-        unsafe { bindings::dst_release(self.dst.as_ptr()) };
-    }
-}
-
-impl Route {
-    /// # Safety
-    ///
-    /// `dst` must be null, or a reference to it must be given up for this. The caller must be in a
-    /// read side of RCU.
-    unsafe fn new(dst: *mut bindings::dst_entry, cookie: u32) -> Result<Self> {
-        let dst = NonNull::new(dst).ok_or(EHOSTUNREACH)?;
-        // SAFETY: By the safety requirements the route is alive, and this is a read side of RCU.
-        let headroom = unsafe { bindings::LL_RESERVED_SPACE(bindings::dst_dev_rcu(dst.as_ptr())) };
-        // INVARIANT: The caller gives up its reference to `dst`.
-        Ok(Self {
-            dst,
-            cookie,
-            headroom,
-        })
-    }
-
-    fn is_valid(&self) -> bool {
-        // SAFETY: By the type invariants it is alive.
-        !unsafe { bindings::dst_check(self.dst.as_ptr(), self.cookie) }.is_null()
-    }
 }
 
 /// The netdev of [`Path`]s, without delaying its removal.
@@ -349,8 +303,7 @@ impl Path {
                 self.next_hop().ok_or(EHOSTUNREACH)?
             }
         };
-        // SAFETY: The frame borrows the path, which owns a reference to the route.
-        unsafe { Frame::new(self, credit, next_hop, transport, payload_len, pad) }
+        Frame::new(self, credit, next_hop, transport, payload_len, pad)
     }
 
     /// Sends the pending train. A sender must call this before it releases the path. Process and
@@ -426,14 +379,14 @@ impl Path {
     #[inline]
     fn next_hop(&self) -> Option<NextHop> {
         if let Pending::Train(Some(Train {
-            next_hop: NextHop::Routed(dst),
+            next_hop: NextHop::Routed,
             ..
         })) = &self.waiting
         {
-            return Some(NextHop::Routed(*dst));
+            return Some(NextHop::Routed);
         }
         match self.routing.as_ref()? {
-            Routing::Routed(route) => route.is_valid().then_some(NextHop::Routed(route.dst)),
+            Routing::Routed(route) => route.is_valid().then_some(NextHop::Routed),
             Routing::OnLink { mac, generation } => {
                 let dev = self.netdev.get()?;
                 (dev.ipv6_generation() == *generation).then_some(NextHop::OnLink(dev, *mac))
@@ -446,7 +399,7 @@ impl Path {
     #[inline]
     pub(super) fn headroom(&self) -> u32 {
         match &self.routing {
-            Some(Routing::Routed(route)) => route.headroom,
+            Some(Routing::Routed(route)) => route.headroom(),
             Some(Routing::OnLink { .. }) | None => 0,
         }
     }
@@ -510,7 +463,7 @@ impl Path {
         // A route starts with the entry that routes of all protocols have in common.
         //
         // SAFETY: The lookup gave us a reference; the caller has a read side.
-        unsafe { Route::new(route.cast(), 0) }
+        unsafe { Route::keep(self.netdev.routes(), route.cast(), 0) }
     }
 
     /// # Safety
@@ -533,7 +486,7 @@ impl Path {
         // SAFETY: The lookup gave us a reference to an IPv6 route; the caller has a read side.
         unsafe {
             let cookie = bindings::rt6_get_cookie(bindings::dst_rt6_info(route));
-            Route::new(route, cookie)
+            Route::keep(self.netdev.routes(), route, cookie)
         }
     }
 

@@ -40,7 +40,6 @@ use kernel::{
 ///   lie before its data, except in the head.
 /// - `bytes` is the length of the head and of the UDP payload of the others. It is at most
 ///   [`MAX_IP_BYTES`].
-/// - The route of `next_hop`, if it has one, is that of the path that owns the train.
 pub(super) struct Train {
     pub(super) next_hop: NextHop,
     head: Skb,
@@ -62,8 +61,7 @@ impl Train {
     ///
     /// # Safety
     ///
-    /// `head` must be linear and without destructor. The route of `next_hop`, if it has one, must be valid
-    /// as long as the train is there.
+    /// `head` must be linear and without destructor.
     #[inline]
     pub(super) unsafe fn new(next_hop: NextHop, head: Skb, size: u32) -> Self {
         // INVARIANT: By the safety requirements `head` is as described, and there are no others.
@@ -82,7 +80,7 @@ impl Train {
     /// Returns true if a frame with `size` bytes of UDP payload can be its next.
     #[inline]
     pub(super) fn takes(&self, size: u32) -> bool {
-        matches!(self.next_hop, NextHop::Routed(_))
+        matches!(self.next_hop, NextHop::Routed)
             && !self.is_closed
             && size <= self.size
             && size <= (MAX_IP_BYTES as u32).wrapping_sub(self.bytes)
