@@ -10,6 +10,7 @@
 
 use kernel::sync::{Arc, ArcBorrow};
 use kernel::workqueue::WorkItem;
+use rdma::sync::full_barrier;
 use rdma::timer::{now_ns, TimerCallback};
 use rdma::work;
 use roce::abi::Poster;
@@ -29,6 +30,9 @@ const PERIOD_NS: u64 = 1_000_000_000;
 ///
 /// Does nothing to a half once the queue pair was reset.
 pub(crate) fn flush(qp: ArcBorrow<'_, Qp>) {
+    // Posting to the ring of a receive queue takes no lock: either this finds what was posted, or the poster
+    // reads that the queue pair has failed.
+    full_barrier();
     let mut more = false;
     let mut deferred = Deferred::default();
     {
