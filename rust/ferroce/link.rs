@@ -99,6 +99,7 @@ fn try_open(name: LinkName<'_>, netdev: &NetDevice) -> Result {
     let namespace = state.namespaces.get(&net).ok_or(ENODEV)?;
 
     let device = Device::new(netdev, state.queues.clone(), state.senders.clone())?;
+    let shared = device.shared.clone();
     let node = NodeAttr {
         node_guid: device.node_guid,
         node_desc: b"ferroce",
@@ -106,10 +107,15 @@ fn try_open(name: LinkName<'_>, netdev: &NetDevice) -> Result {
         local_dma_lkey: LOCAL_DMA_LKEY.0,
     };
     let attached = Attached::new(&namespace, netdev, device)?;
-    NewDevice::<Verbs>::new(netdev, attached, node)?
+    let device = NewDevice::<Verbs>::new(netdev, attached, node)?
         .register(name)
         // The core's error for a name in use does not tell a user the reason.
         .map_err(|error| if error == ENFILE { EEXIST } else { error })?;
+    // Events of the netdev reach registered devices alone, so its removal may have gone unnoticed.
+    if shared.port.netdev().is_err() {
+        device.unregister();
+        return Err(ENODEV);
+    }
     pr_info!(
         "{}: RoCEv2 on {}\n",
         Text(name.as_bytes()),
