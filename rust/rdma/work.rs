@@ -23,6 +23,7 @@ use kernel::{
     bindings,
     cpu::CpuId,
     prelude::*,
+    sync::rcu,
     workqueue::{
         self,
         impl_has_work,
@@ -233,6 +234,8 @@ const CANDIDATES: u32 = 8;
 /// time.
 pub fn another_cpu(cpu: CpuId) -> Option<CpuId> {
     let mut id = i32::from(cpu);
+    // The kernel frees the mask of such CPUs a grace period after it made another one.
+    let _rcu = rcu::read_lock();
     for _ in 0..CANDIDATES {
         // SAFETY: The mask of the CPUs that are online always exists, and `id` is that of a CPU.
         // CAST: Numbers of CPUs are small.
