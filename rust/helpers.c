@@ -505,6 +505,11 @@ bool rust_helper_netdev_is_registered(const struct net_device *dev)
 	return READ_ONCE(dev->reg_state) == NETREG_REGISTERED;
 }
 
+bool rust_helper_netdev_is_moving(const struct net_device *dev)
+{
+	return READ_ONCE(dev->moving_ns);
+}
+
 bool rust_helper_netif_running(const struct net_device *dev)
 {
 	return netif_running(dev);

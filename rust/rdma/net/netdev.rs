@@ -207,6 +207,13 @@ impl NetDevice {
         unsafe { bindings::netdev_is_registered(self.as_raw()) }
     }
 
+    /// Returns true if it is on its way to another namespace. The notifier of its removal from the old one
+    /// comes after that has begun, and before it ends.
+    pub fn is_moving(&self) -> bool {
+        // SAFETY: The netdev is valid.
+        unsafe { bindings::netdev_is_moving(self.as_raw()) }
+    }
+
     /// Returns true if it is a pure software device without a lower device. It has no queues, and passes
     /// each frame to a receiver on this machine.
     pub fn is_local(&self) -> bool {

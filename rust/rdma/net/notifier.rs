@@ -256,9 +256,9 @@ impl Watched {
     /// Returns the place of `dev`. May sleep.
     fn place(&self, dev: &NetDevice) -> Result<Arc<Place>> {
         let mut places = self.places.lock();
-        // A netdev leaves this state before the notifier forgets it. So a place that is added here
-        // is either refused or forgotten.
-        if !dev.is_registered() {
+        // A netdev that is removed, or moves to another namespace, leaves this state before the notifier
+        // forgets it. So a place that is added here is either refused or forgotten.
+        if !dev.is_registered() || dev.is_moving() {
             return Err(ENODEV);
         }
         if let Some(place) = places.iter().find(|place| place.is_of(dev)) {

@@ -120,10 +120,15 @@ pub(super) struct Route {
 
 impl Drop for Route {
     fn drop(&mut self) {
+        // Under the lock: `end` finds it in the list, or it is given back. Otherwise the namespace could
+        // be freed between.
         let removed = match &mut *self.routes.kept.lock() {
-            // SAFETY: `keep` put it into this list and into no other. Once it is in the hands of
-            // `end`, there is no list here.
-            Some(kept) => unsafe { kept.remove(&self.kept) },
+            Some(kept) => {
+                self.kept.give_back();
+                // SAFETY: `keep` put it into this list and into no other. Once it is in the hands of
+                // `end`, there is no list here.
+                unsafe { kept.remove(&self.kept) }
+            }
             None => None,
         };
         drop(removed);
