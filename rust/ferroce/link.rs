@@ -2,12 +2,14 @@
 
 //! Links: a device over a netdev, from `rdma link add` to the end of either.
 
+use core::ptr;
+
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use rdma::device::{Device as IbDevice, NodeAttr, PortEvent};
 use rdma::errno::{EADDRINUSE, EOPNOTSUPP};
 use rdma::link::{for_each_device, Link, LinkName, NewDevice, StandIn};
-use rdma::net::{NetDevice, NetdevEvent, NetdevEvents, PerNetRegistration};
+use rdma::net::{Net, NetDevice, NetdevEvent, NetdevEvents, PerNetRegistration};
 use rdma::sync::Global;
 
 use crate::attach::{Attached, Namespace};
@@ -112,8 +114,12 @@ fn try_open(name: LinkName<'_>, netdev: &NetDevice) -> Result {
         // The core's error for a name in use does not tell a user the reason.
         .map_err(|error| if error == ENFILE { EEXIST } else { error })?;
     // Events of the netdev reach registered devices alone, so its removal may have gone unnoticed.
-    if shared.port.netdev().is_err() {
-        device.unregister();
+    let is_there = |now: &Net| ptr::eq(now, &*net) && shared.port.netdev().is_ok();
+    if !netdev.net().is_some_and(|now| is_there(&now)) {
+        if let Some(device) = device.try_get() {
+            device.leave();
+            device.unregister();
+        }
         return Err(ENODEV);
     }
     pr_info!(
