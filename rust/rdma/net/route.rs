@@ -189,9 +189,10 @@ impl Route {
     /// Returns true if it is still the way to the peer. Any context.
     #[inline]
     pub(super) fn is_valid(&self) -> bool {
-        // SAFETY: The route stays in this read side, and so does the namespace that it belongs to.
-        let is_valid =
-            |dst: NonNull<_>| unsafe { !bindings::dst_check(dst.as_ptr(), self.cookie).is_null() };
+        let is_valid = |dst: NonNull<bindings::dst_entry>| {
+            // SAFETY: The route stays in this read side, and so does the namespace that it belongs to.
+            unsafe { !bindings::dst_check(dst.as_ptr(), self.cookie).is_null() }
+        };
         self.with(is_valid).unwrap_or(false)
     }
 
