@@ -62,9 +62,7 @@ fn serve_doorbell(qp: ArcBorrow<'_, Qp>) {
     };
     let ring = || {
         let poster = &qp.fixed.send_cq.poster;
-        // Unreliable connections keep the CPU that sent last, as long as the poster posts.
-        let can_return = !(service.needs_order() && service.is_connected());
-        qp.stream.ring(poster, can_return, has_polled)
+        qp.stream.ring(poster, service.is_answered(), has_polled)
     };
     let is_stream = service.has_streams() && ring() == Serve::Beside;
     // Small messages of a stream need no check: their work item seldom moves.

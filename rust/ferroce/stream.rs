@@ -113,20 +113,20 @@ impl Stream {
 
     /// Counts a doorbell and returns how to serve it.
     ///
-    /// `can_return` says whether the poster's CPU can send soon after another one. Otherwise there are no
-    /// probes. `has_polled` returns whether the owner has seen the completions for which it may wait. Its
-    /// parameter says whether there are receives among them.
+    /// `is_answered` says whether requests complete by an acknowledgement. Others complete when they are
+    /// sent, so they need no probe. `has_polled` returns whether the owner has seen the completions for
+    /// which it may wait. Its parameter says whether there are receives among them.
     #[inline]
     pub(crate) fn ring(
         &self,
         poster: &Poster,
-        can_return: bool,
+        is_answered: bool,
         has_polled: impl FnOnce(bool) -> bool,
     ) -> Serve {
         // A waiting poster sees the event for which it waits. It does not wait for an unsignaled request.
         let has_received = take(&poster.received);
         let was_idle = self.begin(poster) & take(&poster.heard) && has_polled(has_received);
-        let may_probe = || can_return && another_cpu(CpuId::current()).is_some();
+        let may_probe = || is_answered && another_cpu(CpuId::current()).is_some();
         let (depth, serve) = poster.depth().ring(was_idle, may_probe);
         poster.depth.write_once(depth.to_bits());
         if serve == Serve::Here && self.is_crowded.read_once() {
