@@ -111,6 +111,26 @@ macro_rules! sequence_24 {
             pub const fn is_at_or_before(self, other: Self) -> bool {
                 self.0 == other.0 || self.is_before(other)
             }
+
+            /// Returns this number or `other`, the one that comes first.
+            #[inline]
+            pub const fn earlier(self, other: Self) -> Self {
+                if self.is_before(other) {
+                    self
+                } else {
+                    other
+                }
+            }
+
+            /// Returns this number or `other`, the one that comes last.
+            #[inline]
+            pub const fn later(self, other: Self) -> Self {
+                if self.is_before(other) {
+                    other
+                } else {
+                    self
+                }
+            }
         }
     };
 }

@@ -438,7 +438,9 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
     #[inline]
     pub fn has_left(&self) -> bool {
         match &self.phase {
-            Phase::Running(sequence) => sequence.blocked.is_some() || sequence.next != sequence.end,
+            Phase::Running(sequence) => {
+                sequence.blocked.is_some() || sequence.sends_again() || sequence.asks_ahead()
+            }
             Phase::Idle => false,
             Phase::Stopped(_) | Phase::Error => true,
         }

@@ -22,12 +22,13 @@
 //! What is missing may only be late: then it is waited for first, see the module `lateness`.
 //!
 //! Of responses the requester is the receiver. The host keeps those that come before their turn, and the
-//! requester asks again for the missing ones alone: a part of a READ, or one request.
+//! requester asks again for the missing ones alone: a part of a READ, or one request. If a peer that keeps packets
+//! has answered several READs, and responses to each are missing, all READs are asked for at once.
 
 use core::ops::DerefMut;
 
 use super::lateness::Held;
-use super::window::{Entry, Outstanding, Slot, Window};
+use super::window::{Ahead, Entry, Outstanding, Slot, Window};
 use super::{Blocked, Failure, Requester, Running, Sequence, Timer};
 use crate::congestion::{Before, Control, Loss};
 use crate::event::Event;
@@ -38,6 +39,7 @@ use crate::limits::{
 };
 use crate::num::Psn;
 use crate::time::{Instant, Micros};
+use crate::wr::SendOp;
 
 /// Whether the peer keeps early packets, as far as known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -155,15 +157,14 @@ pub(super) struct EarlyResponses {
     stop: Psn,
     /// Others behind them were not kept, as they were too far ahead.
     has_dropped: bool,
+    /// Some requests may have responses before the last that are to be asked for in advance.
+    asks_ahead: bool,
 }
 
 impl EarlyResponses {
     /// Returns the PSN after the responses to `entry`, the oldest request, that are missing.
     fn missing_of<P>(&self, entry: &Outstanding<P>) -> Psn {
-        match self.first.is_before(entry.end()) {
-            true => self.first,
-            false => entry.end(),
-        }
+        self.first.earlier(entry.end())
     }
 }
 
@@ -503,7 +504,12 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             }
             return self.recover(now, host).map(|()| Handled::Done);
         }
-        let may_be_kept = self.sequence.may_keep(psn, stop);
+        let sequence = &mut *self.sequence;
+        let gap = (sequence.early).map_or(sequence.unacked, |early| early.stop);
+        let may_be_kept = sequence.may_keep(psn, stop);
+        if may_be_kept && gap.is_before(psn) {
+            self.want_ahead(gap, psn);
+        }
         self.ask_again(now, host)?;
         self.sequence.expect_missing(now);
         Ok(match may_be_kept {
@@ -519,16 +525,56 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         psn: Psn,
         host: &mut H,
     ) -> Result<Handled, Failure> {
-        let sequence = &mut *self.sequence;
-        let Some(early) = &mut sequence.early else {
+        let Some(early) = &mut self.sequence.early else {
             return Ok(Handled::Done);
         };
         early.first = psn;
-        let unacked = sequence.unacked;
-        if !sequence.was_sent_again(unacked) {
+        if let Some(end) = self.asked_ahead().filter(|_| !self.sequence.sends_again()) {
+            self.sequence.expect_ahead(now, psn.earlier(end));
+        } else if !self.sequence.was_sent_again(self.sequence.unacked) {
             self.ask_again(now, host)?;
         }
         Ok(Handled::Early)
+    }
+
+    /// Notes that the responses from `gap` on and before `stop` are missing, behind others that are. Those to each
+    /// request are asked for without waiting for the ones before. Only of a peer that is known to keep packets:
+    /// rdma_rxe does not answer a READ again before the start of its last answer.
+    // Rules: RTY-24
+    #[cold]
+    fn want_ahead(&mut self, gap: Psn, stop: Psn) {
+        let sequence = &mut *self.sequence;
+        let may_be_late = sequence.lateness.wait_ns() > 0;
+        if sequence.keeping != Keeping::Keeps || may_be_late {
+            return;
+        }
+        let mut is_new = false;
+        for index in 1..self.window.len().min(MAX_EARLY_PSNS as usize) {
+            let Some(entry) = self.window.good_mut(index) else {
+                continue;
+            };
+            if !entry.first.is_before(stop) {
+                break;
+            }
+            let (from, to) = (gap.later(entry.first), stop.earlier(entry.end()));
+            // An atomic WRITE would need its payload, which may be absent.
+            let may_ask = entry.is_answered() && !matches!(entry.op, SendOp::AtomicWrite { .. });
+            let is_missing = may_ask && from.is_before(to);
+            if is_missing && entry.ahead == Ahead::No {
+                entry.ahead = Ahead::Wanted { from, to };
+                is_new = true;
+            }
+        }
+        if is_new {
+            sequence.set_asks_ahead(true);
+        }
+    }
+
+    /// Returns the PSN after the oldest request, if its responses that are missing were asked for in advance.
+    fn asked_ahead(&self) -> Option<Psn> {
+        let from = self.sequence.unacked;
+        let oldest = self.window.good(0)?;
+        (oldest.ahead == Ahead::Asked { from }).then(|| oldest.end())
     }
 
     /// Asks again for the responses behind those that were kept, if they were too many.
@@ -829,13 +875,49 @@ impl Sequence {
         }
     }
 
+    /// Returns true if responses may have to be asked for in advance.
+    #[inline]
+    pub(super) fn asks_ahead(&self) -> bool {
+        self.early.is_some_and(|early| early.asks_ahead)
+    }
+
+    /// Sets the result of [`asks_ahead`](Self::asks_ahead), if there are early responses.
+    pub(super) fn set_asks_ahead(&mut self, asks: bool) {
+        if let Some(early) = &mut self.early {
+            early.asks_ahead = asks;
+        }
+    }
+
+    /// Waits for the oldest responses that are missing, which were asked for in advance. `stop` is the first behind
+    /// them.
+    // Rules: RTY-24
+    fn expect_ahead(&mut self, now: Instant, stop: Psn) {
+        if !self.recovering {
+            // Not before: many losses that are told at once seem to be those of a full queue.
+            self.lost(Loss::One, now);
+        }
+        self.recovering = true;
+        self.repair = Some(Repair {
+            missing: Missing::Responses,
+            start: self.unacked,
+            stop,
+            end: self.end,
+            is_under_way: false,
+            at: now,
+            // It was asked for earlier than now.
+            answer: Answer::Nothing,
+            before: self.pace.before(),
+        });
+        self.expect_missing(now);
+    }
+
     /// Asks again for at most `count` responses to `entry`, the oldest request, though nothing new was heard.
     /// Returns false if it does not. Before the first response, the peer may not have got the request: it would
     /// take one for fewer responses for a new request, and later ones for more of them as invalid.
     fn ask_for_some<P>(&mut self, now: Instant, count: u16, entry: &Outstanding<P>) -> bool {
         let some = self.unacked.add(count.into());
         let all = self.missing_responses_of(entry);
-        let stop = if some.is_before(all) { some } else { all };
+        let stop = some.earlier(all);
         if self.unacked == entry.first && stop != all {
             return false;
         }
@@ -965,6 +1047,7 @@ impl Sequence {
                     first: psn,
                     stop,
                     has_dropped: false,
+                    asks_ahead: false,
                 });
             }
         }

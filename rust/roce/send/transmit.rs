@@ -4,12 +4,12 @@
 
 use core::ops::DerefMut;
 
-use super::window::{Entry, Outstanding, Slot};
+use super::window::{Ahead, Entry, Outstanding, Slot};
 use super::{Blocked, Drain, Failure, Requester, Running, Sequence, Timer};
 use crate::completion::Status;
 use crate::congestion::Control;
 use crate::host::{SendHost, Source, Transmit};
-use crate::limits::{ACK_REQ_INTERVAL, LOCAL_BATCH, MAX_MESSAGE_BYTES, PSN_HALF};
+use crate::limits::{ACK_REQ_INTERVAL, LOCAL_BATCH, MAX_EARLY_PSNS, MAX_MESSAGE_BYTES, PSN_HALF};
 use crate::num::{Bundle, Mtu, Psn};
 use crate::time::Instant;
 use crate::wire::{AtomicEth, Body, Bth, Feth, HeaderBytes, Request, Reth, SendEnd};
@@ -59,7 +59,10 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
     ) -> Option<Transmit<'_, P>> {
         match self.running()?.prepare(now, host) {
             Ok(true) => self.running()?.transmit(now),
-            Ok(false) => None,
+            Ok(false) => {
+                let index = self.running()?.next_ahead()?;
+                self.running()?.ask_ahead(index)
+            }
             Err(failure) => {
                 self.settle(Err(failure), host);
                 None
@@ -99,7 +102,7 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
         let sizes = (sequence.config.mtu, sequence.config.bundle);
         let segment = Segment::new(entry, psn, sizes, sequence.asks_up_to())?;
         let wants_ack = sequence.wants_ack(entry, &segment);
-        let bth = sequence.header(entry, &segment, wants_ack);
+        let bth = sequence.header(entry, &segment, psn, wants_ack);
         sequence.sent(entry, &segment, wants_ack, now);
         sequence.end_repair(window);
         let source = match segment.len {
@@ -115,6 +118,57 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
             source,
             pad: bth.pad,
             psn,
+            psns: segment.psns,
+        })
+    }
+
+    /// Returns the request of which responses are to be asked for in advance now, as an index in the window. What is
+    /// missing before them is asked for first.
+    #[inline]
+    fn next_ahead(&mut self) -> Option<usize> {
+        if !self.sequence.asks_ahead() || self.sequence.sends_again() {
+            return None;
+        }
+        self.find_ahead()
+    }
+
+    #[cold]
+    fn find_ahead(&mut self) -> Option<usize> {
+        if let Timer::Rnr(_) = self.sequence.timer {
+            return None;
+        }
+        let asked_again_to = self.sequence.asked_again_to;
+        let found = (1..self.window.len().min(MAX_EARLY_PSNS as usize)).find(|index| {
+            match self.window.good(*index).map(|entry| entry.ahead) {
+                Some(Ahead::Wanted { from, .. }) => !from.is_before(asked_again_to),
+                _ => false,
+            }
+        });
+        self.sequence.set_asks_ahead(found.is_some());
+        found
+    }
+
+    /// Returns the request for the responses to the request `index` that are asked for in advance.
+    // Rules: RTY-24
+    #[cold]
+    fn ask_ahead(self, index: usize) -> Option<Transmit<'a, P>> {
+        let Self {
+            sequence, window, ..
+        } = self;
+        let entry = window.good_mut(index)?;
+        let Ahead::Wanted { from, to } = entry.ahead else {
+            return None;
+        };
+        entry.ahead = Ahead::Asked { from };
+        sequence.has_asked_for_parts = true;
+        let sizes = (sequence.config.mtu, sequence.config.bundle);
+        let segment = Segment::new(entry, from, sizes, Some(to))?;
+        let bth = sequence.header(entry, &segment, from, false);
+        Some(Transmit {
+            header: HeaderBytes::new(&bth, &Body::Request(segment.request)),
+            source: Source::Empty,
+            pad: bth.pad,
+            psn: from,
             psns: segment.psns,
         })
     }
@@ -390,9 +444,15 @@ impl Sequence {
         None
     }
 
-    /// Returns the BTH of a packet.
+    /// Returns the BTH of the packet `psn`.
     // Rules: SEG-12
-    fn header<P>(&self, entry: &Outstanding<P>, segment: &Segment, wants_ack: bool) -> Bth {
+    fn header<P>(
+        &self,
+        entry: &Outstanding<P>,
+        segment: &Segment,
+        psn: Psn,
+        wants_ack: bool,
+    ) -> Bth {
         let takes_receive = match entry.op {
             SendOp::Send { .. } | SendOp::SendInvalidate { .. } => true,
             SendOp::Write { imm, .. } => imm.is_some(),
@@ -416,7 +476,7 @@ impl Sequence {
             becn: false,
             dest_qp: self.config.dest_qp,
             ack_req: wants_ack,
-            psn: self.next,
+            psn,
         }
     }
 

@@ -49,6 +49,18 @@ pub(super) struct Outstanding<P> {
     pub(super) first: Psn,
     /// The number of its PSNs, 1 ..= 2^23; 0 for an operation without packets.
     pub(super) packets: u32,
+    pub(super) ahead: Ahead,
+}
+
+/// Responses to a request that are asked for again before it is the oldest, at most once for each request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ahead {
+    /// None are missing, as far as known.
+    No,
+    /// Those from PSN `from` on, and before `to`.
+    Wanted { from: Psn, to: Psn },
+    /// Those from here on were asked for.
+    Asked { from: Psn },
 }
 
 impl<P> Entry<P> {
@@ -79,6 +91,7 @@ impl<P> Outstanding<P> {
                 SendOp::Local(_) => 0,
                 _ => mtu.packets(request.length),
             },
+            ahead: Ahead::No,
         }
     }
 
@@ -191,6 +204,18 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Window<P, S> {
     #[inline]
     pub(super) fn good(&self, index: usize) -> Option<&Outstanding<P>> {
         match self.get(index)? {
+            Entry::Good(entry) => Some(entry),
+            Entry::Local(..) | Entry::Done(_) | Entry::Bad(..) => None,
+        }
+    }
+
+    /// Returns the entry `index` from the oldest to change it, if it is a good one.
+    pub(super) fn good_mut(&mut self, index: usize) -> Option<&mut Outstanding<P>> {
+        if index >= self.len {
+            return None;
+        }
+        let place = self.place(index);
+        match self.storage.get_mut(place)?.0.as_mut()? {
             Entry::Good(entry) => Some(entry),
             Entry::Local(..) | Entry::Done(_) | Entry::Bad(..) => None,
         }

@@ -2,7 +2,9 @@
 
 //! Lost packets are sent again, with as few others as possible.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use roce::congestion::Law;
 use roce::event::Event;
@@ -10,7 +12,9 @@ use roce::num::{Mtu, Psn};
 use roce::opcode::Operation;
 use roce::wire::{Body, Packet, Request};
 
-use crate::net::{all_succeeded, fetch_add, read, send, write, Link, Net, Setup, A, B};
+use crate::net::{
+    all_succeeded, atomic_write, fetch_add, read, send, write, Link, Net, Setup, A, B,
+};
 
 const PACKETS: u64 = 200;
 
@@ -727,4 +731,120 @@ fn gaps_behind_a_read_need_no_timer() {
     net.run();
     all_succeeded(&net.ends[A].world.sent_statuses(), 0..65);
     net.assert_quiet();
+}
+
+/// READs that are outstanding at a time, of so many packets each.
+const READS: u64 = 8;
+const RESPONSES: u64 = 16;
+
+/// Posts READs over a path of 1 ms, to a peer that is known to keep packets, or to drop them.
+fn reads_behind_a_loss(keeps: bool) -> Net {
+    let mut net = way(500_000, 16, 18);
+    net.ends[B].keeps = keeps;
+    net.post(A, 0, write(0), 0, 256 * 64);
+    lose_to(&mut net, B, |number| number == 20);
+    net.run();
+    let len = 256 * RESPONSES as u32;
+    for id in 1..=READS {
+        let at = 0x1000 * id as usize;
+        net.post(A, id, read(at), 0x10_0000 + at, len);
+    }
+    net
+}
+
+/// Runs until all READs are complete. Returns the time in round trips.
+fn complete_reads(net: &mut Net) -> u64 {
+    let begin = net.now;
+    net.run();
+    let (a, b) = (&net.ends[A].world, &net.ends[B].world);
+    all_succeeded(&a.sent_statuses(), 0..=READS);
+    let len = 0x1000 * READS as usize;
+    assert!(a.bytes(0x10_1000, len) == b.bytes(0x1000, len));
+    assert_eq!(a.count(Event::AckTimeout), 0);
+    net.assert_quiet();
+    net.now.since(begin) / 1_000_000
+}
+
+// Rules: RTY-24
+#[test]
+fn gaps_in_several_reads_cost_few_round_trips() {
+    // One response of each READ, or two, or the last of one and the first of the next. One after the other,
+    // these take 10, 18 and 7 round trips.
+    let lost: [fn(u64) -> bool; 3] = [
+        |number| number % RESPONSES == 5,
+        |number| number % RESPONSES == 5 || number % RESPONSES == 9,
+        |number| [0, 1].contains(&(number % (2 * RESPONSES)).wrapping_sub(RESPONSES)),
+    ];
+    for (index, (lost, most)) in lost.into_iter().zip([4, 15, 4]).enumerate() {
+        let mut net = reads_behind_a_loss(true);
+        let sent = net.ends[A].transmitted.len();
+        lose_to(&mut net, A, move |number| {
+            number <= READS * RESPONSES && lost(number)
+        });
+        let trips = complete_reads(&mut net);
+        assert!(trips <= most, "{trips} round trips, losses {index}");
+        // None is asked for twice.
+        let asked = net.ends[A].transmitted.len() - sent;
+        assert!(asked <= 3 * READS as usize, "{asked} requests, losses {index}");
+    }
+}
+
+// Rules: RTY-24
+#[test]
+fn a_lost_answer_to_a_question_in_advance_needs_no_timer() {
+    // Behind the first answers come those to the questions.
+    for again in 0..READS {
+        let mut net = reads_behind_a_loss(true);
+        lose_to(&mut net, A, move |number| {
+            let is_first = number <= READS * RESPONSES && number % RESPONSES == 5;
+            is_first || number == READS * RESPONSES + again + 1
+        });
+        let trips = complete_reads(&mut net);
+        assert!(trips <= 12, "{trips} round trips, {again} is lost again");
+    }
+}
+
+// Rules: RTY-24
+#[test]
+fn nothing_is_asked_for_in_advance_of_a_peer_that_may_drop_packets() {
+    let mut net = reads_behind_a_loss(false);
+    let mut takes = rxe_duplicates();
+    let mut number = 0;
+    net.filter = Box::new(move |to, packet| {
+        number += u64::from(to == A);
+        match to {
+            A => number > READS * RESPONSES || number % RESPONSES != 5,
+            _ => takes(packet),
+        }
+    });
+    // A gap costs a round trip.
+    assert!(complete_reads(&mut net) >= READS);
+}
+
+// Rules: RTY-24
+#[test]
+fn an_atomic_write_is_not_sent_without_its_payload() {
+    let mut net = way(500_000, 16, 18);
+    net.post(A, 0, write(0), 0, 256 * 64);
+    lose_to(&mut net, B, |number| number == 20);
+    net.run();
+    net.post(A, 1, read(0), 0x10_0000, 256 * 4);
+    net.post(A, 2, atomic_write(0x3000), 0x11_0000, 8);
+    net.post(A, 3, read(0), 0x12_0000, 256 * 4);
+    let lengths = Rc::new(RefCell::new(Vec::new()));
+    let (seen, mut number) = (lengths.clone(), 0);
+    net.filter = Box::new(move |to, packet| {
+        if to == B {
+            if packet.body.operation() == Operation::AtomicWrite {
+                seen.borrow_mut().push(packet.payload_len);
+            }
+            return true;
+        }
+        number += 1;
+        // A response to the READ before it, and its own.
+        ![2, 5].contains(&number)
+    });
+    net.run();
+    all_succeeded(&net.ends[A].world.sent_statuses(), 0..4);
+    assert_eq!(*lengths.borrow(), [8, 8]);
 }

@@ -2074,3 +2074,45 @@ fn bundles_of_responses_complete_a_read() {
     }
     assert_eq!(lone.statuses(), ok(0..2));
 }
+
+// Rules: RTY-24
+#[test]
+fn a_question_in_advance_that_was_not_sent_is_asked_in_its_turn() {
+    let mut lone = Lone::new(SendConfig {
+        timeout: AckTimeout::new(0).unwrap(),
+        max_rd_atomic: 8,
+        ..config()
+    });
+    for id in 0..20 {
+        lone.post(id, send(), 10, SendFlags::default());
+    }
+    lone.poll_psns();
+    lone.sleep(ROUND_TRIP_NS);
+    lone.ack(0);
+    lone.nak(2, NakCode::SequenceError);
+    assert_eq!(lone.poll_psns(), [2]);
+    lone.sleep(ROUND_TRIP_NS);
+    lone.ack(19);
+    all_succeeded(&lone.statuses(), 0..20);
+    for id in 20..24 {
+        lone.post(id, read(0), 512, SendFlags::default());
+    }
+    assert_eq!(lone.poll_psns(), [20, 22, 24, 26]);
+    lone.sleep(ROUND_TRIP_NS);
+    lone.data(20, 20, 512);
+    // 21 is lost, and 23 and 24.
+    for psn in [22, 25, 26, 27] {
+        lone.data(psn, psn & !1, 512);
+    }
+    assert_eq!(lone.poll().unwrap().1 .0, 21);
+    assert_eq!(lone.poll().unwrap().1 .0, 23);
+    // There is no credit for more.
+    lone.sleep(ROUND_TRIP_NS);
+    lone.data(21, 20, 512);
+    lone.data(23, 22, 512);
+    all_succeeded(&lone.statuses(), 0..22);
+    // Now there is.
+    assert_eq!(lone.poll_psns(), [24]);
+    lone.data(24, 24, 512);
+    all_succeeded(&lone.statuses(), 0..24);
+}
