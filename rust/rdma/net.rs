@@ -34,7 +34,7 @@ mod skb;
 mod train;
 mod tunnel;
 
-pub use credit::{Credit, CreditGuard, CreditWaker};
+pub use credit::{Credit, CreditGuard, CreditUse, CreditWaker};
 pub use default_gid::DefaultGid;
 pub use frame::{Frame, Icrc};
 pub use membership::{is_multicast, Membership};

@@ -32,8 +32,10 @@ use kernel::{
 ///
 /// Each [`Frame`](crate::net::Frame) that was sent counts until the network frees it, or the train
 /// with which it left. A sender asks [`is_available`](Self::is_available) first. If that returns
-/// false, its [`CreditWaker`] is called once half of the frames are gone. A frame that is sent
-/// without credit still goes out.
+/// false, its [`CreditWaker`] is called once half of the frames are gone. While a
+/// [reply](CreditUse::Reply) waits for credit, [requests](CreditUse::Request) leave half of it.
+/// Otherwise a queue pair that always sends requests would keep its replies waiting. A frame that is
+/// sent without credit still goes out.
 #[pin_data]
 #[repr(align(64))]
 pub struct Credit {
@@ -41,11 +43,22 @@ pub struct Credit {
     in_flight: Atomic<u32>,
     /// True after a sender was told that no credit is left.
     wanted: Atomic<bool>,
+    /// A reply has found no credit, and none was sent since.
+    reply_waits: Atomic<bool>,
     #[pin]
     waker: BhSpinLock<Option<Arc<dyn CreditWaker>>>,
     /// Frames refer to their credit, so as long as there is a credit the network may call
     /// `give_back`.
     _hold: Hold,
+}
+
+/// What a sender sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CreditUse {
+    /// Requests, of which there may always be more.
+    Request,
+    /// Replies to the peer's requests.
+    Reply,
 }
 
 /// The sender that waits for a [`Credit`].
@@ -79,6 +92,7 @@ impl Credit {
                 limit: limit.max(1),
                 in_flight: Atomic::new(0),
                 wanted: Atomic::new(false),
+                reply_waits: Atomic::new(false),
                 waker <- new_bh_spinlock!(None, "Credit::waker"),
                 _hold: hold,
             }),
@@ -94,15 +108,36 @@ impl Credit {
 
     /// Returns true if one more frame should be sent. If not, the waker will be called. Any context.
     #[inline]
-    pub fn is_available(&self) -> bool {
-        if self.in_flight() < self.limit {
+    pub fn is_available(&self, what: CreditUse) -> bool {
+        if self.in_flight() < self.most(what) {
+            if what == CreditUse::Reply && self.reply_waits.read_once() {
+                self.reply_waits.write_once(false);
+            }
             return true;
+        }
+        if what == CreditUse::Reply {
+            self.reply_waits.write_once(true);
         }
         self.wanted.write_once(true);
         // Pairs with `give_back`, which counts down before it looks at `wanted`: either it sees
         // that we wait, or we see its count.
         smp_mb();
-        self.in_flight() < self.limit
+        self.in_flight() < self.most(what)
+    }
+
+    /// Returns the number of frames from which there is no credit.
+    #[inline]
+    fn most(&self, what: CreditUse) -> u32 {
+        match what {
+            CreditUse::Request if self.reply_waits.read_once() => self.resumes_at().wrapping_add(1),
+            CreditUse::Request | CreditUse::Reply => self.limit,
+        }
+    }
+
+    /// Returns the number of frames from which the waker is called.
+    #[inline]
+    fn resumes_at(&self) -> u32 {
+        self.limit / 2
     }
 
     /// Attaches `waker` until the guard is dropped. Process and softirq context.
@@ -159,7 +194,7 @@ impl Credit {
 
     fn give_back(&self, frames: u32) {
         let left = self.in_flight.fetch_sub(frames, Full).wrapping_sub(frames);
-        if left > self.limit / 2 || !self.wanted.read_once() || !self.wanted.xchg(false, Full) {
+        if left > self.resumes_at() || !self.wanted.read_once() || !self.wanted.xchg(false, Full) {
             return;
         }
         if let Some(waker) = &*self.waker.lock() {
