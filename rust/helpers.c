@@ -646,6 +646,16 @@ void rust_helper_skb_orphan(struct sk_buff *skb)
 	skb_orphan(skb);
 }
 
+void rust_helper_nf_reset_ct(struct sk_buff *skb)
+{
+	nf_reset_ct(skb);
+}
+
+void rust_helper_skb_ext_reset(struct sk_buff *skb)
+{
+	skb_ext_reset(skb);
+}
+
 void rust_helper_skb_set_dst_pending_confirm(struct sk_buff *skb, const u32 val)
 {
 	skb_set_dst_pending_confirm(skb, val);

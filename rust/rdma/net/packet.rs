@@ -166,7 +166,8 @@ impl<'a> RxPacket<'a> {
         core::mem::forget(self);
         let skb = datagram.skb.as_ptr();
         // The socket, the route and the netdev may be freed after the read side in which it was
-        // received.
+        // received. The end of a network namespace waits for all references to its connections and
+        // to its IPsec states.
         //
         // SAFETY: The skb is ours, and only this thread has it.
         unsafe {
@@ -174,6 +175,8 @@ impl<'a> RxPacket<'a> {
                 bindings::skb_orphan(skb);
             }
             bindings::skb_dst_drop(skb);
+            bindings::nf_reset_ct(skb);
+            bindings::skb_ext_reset(skb);
             *dev_of(skb) = core::ptr::null_mut();
         }
         // INVARIANT: It is the same datagram, and nobody else has it.
@@ -193,11 +196,13 @@ impl<'a> RxPacket<'a> {
         // SAFETY: The skb is ours. Nothing here writes to its bytes, which the clone shares.
         let clone = unsafe { kernel::bindings::skb_clone(self.skb.as_ptr(), GFP_ATOMIC) };
         let clone = NonNull::new(clone).ok_or(ENOMEM)?;
-        // The clone has a route and a netdev, but no socket.
+        // The clone has all of these but the socket.
         //
         // SAFETY: The clone is ours, and only this thread has it.
         unsafe {
             bindings::skb_dst_drop(clone.as_ptr());
+            bindings::nf_reset_ct(clone.as_ptr());
+            bindings::skb_ext_reset(clone.as_ptr());
             *dev_of(clone.as_ptr()) = core::ptr::null_mut();
         }
         let datagram = Datagram {
