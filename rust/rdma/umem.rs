@@ -183,7 +183,8 @@ impl Umem {
     fn blocks(umem: NonNull<bindings::ib_umem>, block: usize) -> Result<KVVec<usize>> {
         // SAFETY: The caller passes a valid region.
         let count = unsafe { bindings::ib_umem_num_dma_blocks(umem.as_ptr(), block) };
-        let mut blocks = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        // A region may need a longer list than the kernel allocates. The process is told, not the log.
+        let mut blocks = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT | __GFP_NOWARN)?;
         // SAFETY: A zeroed iterator is valid memory for the next function to fill.
         let mut iter: bindings::ib_block_iter = unsafe { core::mem::zeroed() };
         // SAFETY: The region is valid, and the core found `block` as a size of its blocks.
