@@ -93,6 +93,15 @@ struct Known {
 }
 
 impl Known {
+    /// Returns true if it is the result for `vector`, which is sent from `ours`. A netdev that was
+    /// removed or moved, and came back, needs a new path.
+    fn is_for(&self, vector: &AddressVector, ours: &Gid) -> bool {
+        let leaves_by_ours = |egress: &Egress| egress.is_of(&ours.netdev);
+        self.vector == *vector
+            && self.local == ours.gid
+            && self.egress.as_ref().is_none_or(leaves_by_ours)
+    }
+
     /// Returns the entry for another vector, if it is sent from the same GID, `ours`.
     fn turn_to(self, vector: AddressVector, pd: PdId, qpn: Qpn, ours: &Gid) -> Option<Self> {
         let egress = self.egress?;
@@ -144,7 +153,7 @@ impl Vectors {
             self.known = known.and_then(|known| known.turn_to(vector, pd, qpn, &ours));
         }
         match &self.known {
-            Some(known) if known.vector == vector && known.local == ours.gid => {
+            Some(known) if known.is_for(&vector, &ours) => {
                 if let Some(ah) = &known.ah {
                     return Lookup::Found(ah.clone());
                 }
