@@ -65,9 +65,7 @@ impl Numbers {
             held_bytes: Share::new(MOST_HELD_BYTES.saturating_mul(times))?,
         })
     }
-}
 
-impl Numbers {
     fn is_used(&self) -> bool {
         let Self {
             ahs,
@@ -199,7 +197,7 @@ impl Context {
     ///
     /// `ENOMEM` if there are too many.
     pub(crate) fn take_ah(&self) -> Result<[Charge; 2]> {
-        Ok([self.numbers.ahs.take(1)?, self.of_user.ahs.take(1)?])
+        self.take(|numbers| &numbers.ahs)
     }
 
     /// Charges a memory window.
@@ -208,7 +206,7 @@ impl Context {
     ///
     /// `ENOMEM` if there are too many.
     pub(crate) fn take_window(&self) -> Result<[Charge; 2]> {
-        Ok([self.numbers.windows.take(1)?, self.of_user.windows.take(1)?])
+        self.take(|numbers| &numbers.windows)
     }
 
     /// Charges a membership in a group.
@@ -220,11 +218,13 @@ impl Context {
         Ok(Attached {
             of_context: self.numbers.attached.clone(),
             of_user: self.of_user.attached.clone(),
-            _charges: [
-                self.numbers.attached.take(1)?,
-                self.of_user.attached.take(1)?,
-            ],
+            _charges: self.take(|numbers| &numbers.attached)?,
         })
+    }
+
+    /// Charges one unit to the context and to its user.
+    fn take(&self, of: fn(&Numbers) -> &Arc<Share>) -> Result<[Charge; 2]> {
+        Ok([of(&self.numbers).take(1)?, of(&self.of_user).take(1)?])
     }
 
     /// Charges a packet that waits.
