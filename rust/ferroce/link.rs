@@ -6,7 +6,7 @@ use core::ptr;
 
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use rdma::device::{Device as IbDevice, NodeAttr, PortEvent};
+use rdma::device::{Device as IbDevice, NodeAttr};
 use rdma::errno::{EADDRINUSE, EOPNOTSUPP};
 use rdma::link::{for_each_device, Link, LinkName, NewDevice, StandIn};
 use rdma::net::{Net, NetDevice, NetdevEvent, NetdevEvents, PerNetRegistration};
@@ -15,11 +15,9 @@ use rdma::sync::Global;
 use crate::attach::{Attached, Namespace};
 use crate::device::Device;
 use crate::keys::LOCAL_DMA_LKEY;
-use crate::port::PORT;
 use crate::queues::Queues;
-use crate::stats::Counter;
 use crate::steering::Senders;
-use crate::verbs::Verbs;
+use crate::verbs::{port, Verbs};
 
 /// The state of the module.
 pub(crate) struct State {
@@ -158,23 +156,9 @@ impl NetdevEvents for Events {
                 return;
             }
             match event {
-                NetdevEvent::Unregister => {
-                    device.leave();
-                    device.unregister_queued();
-                }
+                NetdevEvent::Unregister => port::remove(device),
                 NetdevEvent::Up | NetdevEvent::Down | NetdevEvent::Change => {
-                    let Some(active) = device.shared.port.update_active(netdev) else {
-                        return;
-                    };
-                    if !active {
-                        device.shared.stats.count(Counter::LinkDowned);
-                    }
-                    let event = if active {
-                        PortEvent::Active
-                    } else {
-                        PortEvent::Error
-                    };
-                    device.dispatch_port_event(PORT.into(), event);
+                    port::tell_state(device, netdev);
                 }
                 _ => {}
             }

@@ -11,7 +11,7 @@ mod details;
 mod mad;
 mod mr;
 mod mw;
-mod port;
+pub(crate) mod port;
 mod post;
 mod qp;
 mod srq;
@@ -21,7 +21,7 @@ use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
 use rdma::ah::{AhAttr, AhInfo};
 use rdma::device::attr::{DeviceAttr, PortAttr, PortImmutable};
-use rdma::device::Device as IbDevice;
+use rdma::device::{Device as IbDevice, Registered};
 use rdma::driver::Driver;
 use rdma::net::NetDevice;
 use rdma::object::{
@@ -98,6 +98,10 @@ impl Operations for Verbs {
 
     fn get_netdev(device: &IbDevice<Self>, _port: u32) -> Option<ARef<NetDevice>> {
         device.shared.port.netdev().ok()
+    }
+
+    fn enabled(device: &Registered<Self>) {
+        port::catch_up(device);
     }
 
     fn port_counters(device: &IbDevice<Self>, _port: u32, values: &mut [u64]) {

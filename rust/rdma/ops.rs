@@ -27,7 +27,8 @@ use crate::{
             PortAttr,
             PortImmutable, //
         },
-        Device, //
+        Device,
+        Registered, //
     },
     driver::Driver,
     net::NetDevice,
@@ -419,6 +420,15 @@ pub trait Operations: Driver {
     /// Returns the netdev of a port, or none during its removal. After the notifier of
     /// `NETDEV_UNREGISTER` has returned, there must be none. Any context.
     fn get_netdev(device: &Device<Self>, port: u32) -> Option<ARef<NetDevice>>;
+
+    /// Notes that the device can be found from now on: at its registration, and after each move to
+    /// another network namespace. [`for_each_device`](crate::link::for_each_device) missed it before,
+    /// so events of its netdev may have gone unnoticed. May sleep. The core holds locks, under which
+    /// no device can be unregistered, but that can be
+    /// [queued](crate::device::Registered::unregister_queued).
+    fn enabled(device: &Registered<Self>) {
+        let _ = device;
+    }
 
     /// Stores the counters of a port, in the order of [`COUNTERS`](Self::COUNTERS). Work of queue pairs
     /// that are [bound](Self::bind_counter) to other counters is not included.

@@ -31,7 +31,11 @@ use super::{
 };
 use crate::{
     ah::AhAttr,
-    device::Device,
+    device::{
+        Device,
+        DeviceMemory,
+        DeviceRef, //
+    },
     errno::EOPNOTSUPP,
     mmap::{
         map_ring,
@@ -119,6 +123,7 @@ impl<T: Operations> Table<T> {
         ops.query_pkey = Some(query_pkey::<T>);
         ops.get_netdev = Some(get_netdev::<T>);
         ops.get_dev_fw_str = Some(get_dev_fw_str);
+        ops.enable_driver = Some(enable_driver::<T>);
         ops.dealloc_driver = Some(dealloc_driver::<T>);
         if !T::COUNTERS.is_empty() {
             ops.alloc_hw_port_stats = Some(stats::alloc::<T>);
@@ -388,6 +393,22 @@ unsafe extern "C" fn get_netdev<T: Operations>(
         Some(netdev) => ARef::into_raw(netdev).as_ptr().cast(),
         None => ptr::null_mut(),
     }
+}
+
+/// Implements `ib_device_ops::enable_driver`.
+///
+/// # Safety
+///
+/// Only the core may call it, with a device of `T` that it holds registered.
+unsafe extern "C" fn enable_driver<T: Operations>(ib: *mut bindings::ib_device) -> c_int {
+    if let Some(ib) = NonNull::new(ib) {
+        // SAFETY: The device is valid, and was made for `T`.
+        let device = unsafe { DeviceRef::<T>::from_memory(DeviceMemory::get(ib)) };
+        if let Some(device) = device.try_get() {
+            T::enabled(&device);
+        }
+    }
+    0
 }
 
 /// Ends a device. It is the last call of the core for the device. May sleep.
