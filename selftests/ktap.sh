@@ -16,6 +16,9 @@
 #
 # It may use /tmp, loads its modules and leaves nothing behind.
 #
+# The lines of KTAP are those of the kernel's own tests: ktap_helpers.sh here, ksft.py in lib/ktap.py,
+# kselftest_harness.h in lib/harness.h. qemu/boot takes them from the kernel's source.
+#
 # One in shell sources this file:
 #
 #	#!/bin/bash
@@ -53,7 +56,7 @@
 #	KTAP_MOST=300	an upper bound of all time limits
 #
 # C programs: selftests/SUITE/NAME.c becomes $KTAP_BIN/SUITE/NAME (selftests/Makefile).
-# Tests call them.  A .test of one line starts a program that prints KTAP itself.
+# Tests call them; lib/program.sh makes a test of each TEST() of a program.
 #
 # The environment gives DRIVER, the link type under test (ferroce, or rxe, its peer).
 
@@ -71,9 +74,11 @@ export TIME_SCALE=${TIME_SCALE:-1}
 SLOWER=$((TIME_SCALE > 1 ? 3 : 0))
 KTAP_EXPECTED=${KTAP_EXPECTED:-}
 
+# shellcheck source=/dev/null
+. "${KSELFTEST:-/run/kselftest}/ktap_helpers.sh"
+
 ktap_tests=()
 ktap_offered=0
-ktap_status=0
 ktap_result=0
 ktap_running='' ktap_watchdog=''
 ktap_tmp=$(mktemp -d /tmp/ktap.XXXXXX)
@@ -85,6 +90,16 @@ ktap_complaint+='|Unable to handle|cut here|Call Trace|possible (circular|recurs
 ktap_complaint+='|INFO: (task|rcu|trying|possible|inconsistent)|suspicious RCU|refcount_t:|lockup'
 ktap_complaint+='|rust_kernel: panicked|list_(add|del) corruption|unregister_netdevice: waiting'
 ktap_complaint+='|kmemleak|ODEBUG|unreferenced object|leaked|Slab corruption|Bad page'
+
+# as_is FUNCTION ARGUMENT...: calls a function of ktap_helpers.sh. These do not quote their arguments, and
+# set variables of common names.
+as_is()
+{
+	# shellcheck disable=SC2034 # they do
+	local - IFS='' result description directive
+	set -f
+	"$@"
+}
 
 # ktap_test NAME FUNCTION [ARGUMENT...]: adds a test.
 ktap_test()
@@ -106,14 +121,14 @@ ktap_more()
 ktap_skip()
 {
 	echo "$*" >"$ktap_tmp/skip"
-	exit 4
+	exit "$KSFT_SKIP"
 }
 
 # Ends the current test as failed.
 ktap_fail()
 {
 	echo "failed: $*"
-	exit 1
+	exit "$KSFT_FAIL"
 }
 
 # ktap_require COMMAND...: skips the whole program when one is not there.
@@ -122,15 +137,16 @@ ktap_require()
 	local command
 	for command; do
 		command -v "$command" >/dev/null || [ -x "$KTAP_BIN/$command" ] ||
-			ktap_skip_all "$command is not there"
+			ktap_skip_program "$command is not there"
 	done
 }
 
-ktap_skip_all()
+ktap_skip_program()
 {
-	printf 'KTAP version 1\n1..0 # SKIP %s\n' "$*"
+	ktap_print_header
+	as_is ktap_skip_all "$*"
 	rm -rf "$ktap_tmp"
-	exit 4
+	exit "$KSFT_SKIP"
 }
 
 # wait_for SECONDS COMMAND...: until the command succeeds; fails at the deadline.
@@ -211,7 +227,10 @@ ktap_complained()
 # A killed process may have left half a line, which must not swallow the result behind it.
 ktap_diagnostics()
 {
-	tail -n 400 "$1" | awk '{ print "# " $0 }'
+	local line
+	tail -n 400 "$1" | while read -r line || [ -n "$line" ]; do
+		ktap_print_msg "$line"
+	done
 }
 
 # Ends the processes of ktap_limited.
@@ -254,11 +273,11 @@ ktap_limited()
 	set -e
 }
 
-# ktap_point NUMBER NAME COMMAND...: one test, one line.
+# ktap_point NAME COMMAND...: one test, one line.
 ktap_point()
 {
-	local number=$1 name=$2
-	shift 2
+	local name=$1
+	shift
 	rm -f "$ktap_tmp/skip"
 	local begun=$SECONDS
 	local limit=$((KTAP_TIMEOUT * TIME_SCALE))
@@ -267,19 +286,19 @@ ktap_point()
 	if ktap_complained >>"$ktap_tmp/output"; then
 		ktap_result=1
 	fi
-	if [ "$ktap_result" -eq 4 ] && [ -e "$ktap_tmp/skip" ]; then
-		echo "ok $number $name # SKIP $(<"$ktap_tmp/skip")"
+	if [ "$ktap_result" -eq "$KSFT_SKIP" ] && [ -e "$ktap_tmp/skip" ]; then
+		as_is ktap_print_msg "skipped: $(<"$ktap_tmp/skip")"
+		as_is ktap_test_skip "$name"
 		return
 	fi
 	if [ "$ktap_result" -ne 0 ]; then
-		ktap_status=1
-		ktap_diagnostics "$ktap_tmp/output"
-		echo "not ok $number $name"
+		as_is ktap_diagnostics "$ktap_tmp/output"
+		as_is ktap_test_fail "$name"
 		return
 	fi
-	[ -z "${KTAP_VERBOSE-}" ] || ktap_diagnostics "$ktap_tmp/output"
-	echo "ok $number $name"
-	[ $((SECONDS - begun)) -lt $KTAP_LONG ] || echo "# it took $((SECONDS - begun)) s"
+	[ -z "${KTAP_VERBOSE-}" ] || as_is ktap_diagnostics "$ktap_tmp/output"
+	as_is ktap_test_pass "$name"
+	[ $((SECONDS - begun)) -lt $KTAP_LONG ] || ktap_print_msg "it took $((SECONDS - begun)) s"
 }
 
 # Runs once, as the last test: the cleanup can provoke kernel messages, which no
@@ -300,14 +319,17 @@ ktap_end()
 	# The set-up may have ended in the middle, with its output redirected.
 	exec >&"$ktap_stdout" 2>&1
 	ktap_stop
-	if [ -e "$ktap_tmp/skip" ] && [ ! -e "$ktap_tmp/ready" ]; then
-		printf '1..0 # SKIP %s\n' "$(<"$ktap_tmp/skip")"
-	elif [ ! -e "$ktap_tmp/ready" ]; then
-		ktap_diagnostics "$ktap_tmp/output"
-		echo "Bail out! the set-up failed"
+	if [ ! -e "$ktap_tmp/ready" ]; then
+		if [ -e "$ktap_tmp/skip" ]; then
+			as_is ktap_skip_all "$(<"$ktap_tmp/skip")"
+		else
+			as_is ktap_diagnostics "$ktap_tmp/output"
+			(ktap_exit_fail_msg "the set-up failed")
+			status=$KSFT_FAIL
+		fi
 	fi
 	if [ ! -e "$ktap_tmp/clean" ]; then
-		(ktap_clean_up) >"$ktap_tmp/output" 2>&1 || ktap_diagnostics "$ktap_tmp/output"
+		(ktap_clean_up) >"$ktap_tmp/output" 2>&1 || as_is ktap_diagnostics "$ktap_tmp/output"
 	fi
 	rm -rf "$ktap_tmp"
 	exit "$status"
@@ -316,21 +338,21 @@ ktap_end()
 # Runs all tests that were added, and ends the program.
 ktap_main()
 {
-	local number=0 arguments
-	[ ${#ktap_tests[@]} -gt 0 ] || ktap_skip_all "no test with such a name: ${TESTS-}"
+	local arguments
+	[ ${#ktap_tests[@]} -gt 0 ] || ktap_skip_program "no test with such a name: ${TESTS-}"
 	trap ktap_end EXIT
 	trap 'exit 1' INT TERM
-	echo "KTAP version 1"
+	ktap_print_header
 	ktap_mark
 	if declare -F setup >/dev/null; then
 		setup >"$ktap_tmp/output" 2>&1 </dev/null
 	fi
 	rm -f "$ktap_tmp/skip"
 	touch "$ktap_tmp/ready"
-	echo "1..$((${#ktap_tests[@]} + 1))"
+	ktap_set_plan $((${#ktap_tests[@]} + 1))
 	for arguments in "${ktap_tests[@]}"; do
-		eval "ktap_point $((++number)) $arguments"
+		eval "ktap_point $arguments"
 	done
-	ktap_point $((++number)) "all is taken down, and the kernel has no complaint" ktap_clean_up
-	exit "$ktap_status"
+	ktap_point "all is taken down, and the kernel has no complaint" ktap_clean_up
+	ktap_finished
 }

@@ -70,7 +70,7 @@ class Reader:
             self.level(depth).planned = int(plan[1])
         elif point := POINT.match(text):
             is_skip = not point[1] and SKIP in text
-            name = COMMENT.sub("", text[point.end():], count=1)
+            name = COMMENT.sub("", text[point.end():], count=1).rstrip()
             self.point(depth, not point[1], is_skip, name or point[0])
 
     def point(self, depth, is_good, is_skip, name):
