@@ -22,7 +22,7 @@ from workloads import VIRTUAL_SCALE, by_seed
 
 TREE = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TREE / "selftests/lib"))
-from ktap import shell  # noqa: E402 # where it is found is said above
+from shell import shell  # noqa: E402 # where it is found is said above
 
 ADDRESS = {"a": "192.0.2.1", "b": "192.0.2.2"}
 DEVICE = {"a": "fe0", "b": "fe1"}
