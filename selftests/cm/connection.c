@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "harness.h"
 #include "rc.h"
 
 #define SERVICE 18516
@@ -276,17 +277,17 @@ static void connected(enum family family)
 	require_sys(rdma_destroy_id(listener.id));
 }
 
-static void connected_ipv4(void) { connected(FAMILY_IPV4); }
-static void connected_ipv6(void) { connected(FAMILY_IPV6); }
+TEST(connected_ipv4) { connected(FAMILY_IPV4); }
+TEST(connected_ipv6) { connected(FAMILY_IPV6); }
 
-static void disconnected_by_server(void)
+TEST(disconnected_by_server)
 {
 	set_up(FAMILY_IPV4);
 	connect_both();
 	disconnect(&server, &client);
 }
 
-static void refused_with_data(void)
+TEST(refused_with_data)
 {
 	uint8_t data[REJECT_DATA];
 	struct said said;
@@ -311,7 +312,7 @@ static void refused_with_data(void)
 	expect(&client, RDMA_CM_EVENT_ESTABLISHED);
 }
 
-static void nobody_listens(void)
+TEST(nobody_listens)
 {
 	struct said said;
 
@@ -323,7 +324,7 @@ static void nobody_listens(void)
 }
 
 /* The kernel says good-bye for a process that cannot any more. */
-static void peer_killed(void)
+TEST(peer_killed)
 {
 	pid_t child;
 	int ready[2];
@@ -351,16 +352,4 @@ static void peer_killed(void)
 	expect(&server, RDMA_CM_EVENT_DISCONNECTED);
 }
 
-static const struct test tests[] = {
-	{ "connected_ipv4", connected_ipv4 },
-	{ "connected_ipv6", connected_ipv6 },
-	{ "disconnected_by_server", disconnected_by_server },
-	{ "refused_with_data", refused_with_data },
-	{ "nobody_listens", nobody_listens },
-	{ "peer_killed", peer_killed },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

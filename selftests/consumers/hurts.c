@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "harness.h"
 #include "rc.h"
 #include "verbs.h"
 
@@ -77,7 +78,7 @@ static int64_t phase(const char *name, int64_t begun)
 }
 
 /* Each writes a word of its own. */
-static void thousands_of_queue_pairs(void)
+TEST(thousands_of_queue_pairs)
 {
 	struct rc *rcs = xcalloc(QPS, sizeof(*rcs));
 	struct rc_plan plan = default_plan;
@@ -123,7 +124,7 @@ static void thousands_of_queue_pairs(void)
 #define ASKED (2 * READS)
 
 /* As many READs at a time as adapters have, and as many that wait for them. */
-static void reads_at_a_time(void)
+TEST(reads_at_a_time)
 {
 	struct rc_plan plan = default_plan;
 	struct ibv_qp_init_attr init;
@@ -171,7 +172,7 @@ static void write_and_read(struct rc *rc, uint64_t there, unsigned int seed)
 }
 
 /* More than there is memory: none of it is there until it is used. */
-static void region_of_16_gib(void)
+TEST(region_of_16_gib)
 {
 	static const uint64_t offsets[] = { 0, GIB - 100, 4 * GIB - 5000, 9 * GIB + 1, LARGE - 12288 };
 	uint8_t *bytes = mmap(NULL, LARGE, PROT_READ | PROT_WRITE,
@@ -232,7 +233,7 @@ static void exchange_by_family(enum family family, const char *choice)
 }
 
 /* What programs choose whose user has not: some the first, some the first that they know to be an address. */
-static void any_choice_of_gid(void)
+TEST(any_choice_of_gid)
 {
 	unsigned int i;
 
@@ -284,7 +285,7 @@ static void wait_for_event(struct ibv_comp_channel *channel, struct ibv_cq *cq)
 }
 
 /* Who asks for moderation sleeps for events, and gets them in any case. */
-static void moderated_completions(void)
+TEST(moderated_completions)
 {
 	struct rc_plan plan = default_plan;
 	struct ibv_sge sge;
@@ -310,15 +311,4 @@ static void moderated_completions(void)
 	}
 }
 
-static const struct test tests[] = {
-	{ "thousands_of_queue_pairs", thousands_of_queue_pairs },
-	{ "reads_at_a_time", reads_at_a_time },
-	{ "region_of_16_gib", region_of_16_gib },
-	{ "any_choice_of_gid", any_choice_of_gid },
-	{ "moderated_completions", moderated_completions },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "harness.h"
 #include "rc.h"
 #include "stream.h"
 
@@ -75,7 +76,7 @@ static void expect_alive(void)
 #define RNR_CODE 26
 #define RNR_MS 82
 
-static void infinite_rnr_retries(void)
+TEST(infinite_rnr_retries)
 {
 	struct buffer into;
 	struct ibv_sge sge;
@@ -101,7 +102,7 @@ static void infinite_rnr_retries(void)
 }
 
 /* The requester waits each time for as long as it was asked to. */
-static void finite_rnr_retries(void)
+TEST(finite_rnr_retries)
 {
 	static const unsigned int retries[] = { 0, 1, 3, 6 };
 	int64_t begin, took, least;
@@ -131,7 +132,7 @@ static void finite_rnr_retries(void)
 }
 
 /* Each message has all its retries. */
-static void rnr_retries_start_anew(void)
+TEST(rnr_retries_start_anew)
 {
 	unsigned int i;
 
@@ -150,7 +151,7 @@ static void rnr_retries_start_anew(void)
 
 /* WRITEs need no receive, so they get there; one with immediate data waits. */
 /* Rules: RNR-6 */
-static void rnr_of_write_imm(void)
+TEST(rnr_of_write_imm)
 {
 	struct ibv_sge sge;
 
@@ -189,7 +190,7 @@ static void expect_retries_exceeded(unsigned int retry_cnt, int64_t begin)
 }
 
 /* Its queue pair is destroyed, its host answers nothing. */
-static void retries_exceeded(void)
+TEST(retries_exceeded)
 {
 	static const unsigned int retries[] = { 0, 1, 3, 7 };
 	struct ibv_sge sge;
@@ -224,7 +225,7 @@ static void blackout(bool on)
 		shell("tc -n %s qdisc del dev eth0 root", ends[1].ns);
 }
 
-static void answers_are_lost(void)
+TEST(answers_are_lost)
 {
 	struct ibv_sge sge;
 	unsigned int i;
@@ -246,7 +247,7 @@ static void answers_are_lost(void)
 }
 
 /* As long as there are retries left, an interruption is nothing but late. */
-static void interruption(void)
+TEST(interruption)
 {
 	/* Its end takes a slow machine long. */
 	int doublings = time_scale() > 1 ? 3 : 0;
@@ -268,7 +269,7 @@ static void interruption(void)
 }
 
 /* Timeout 0: without end. */
-static void infinite_timeout(void)
+TEST(infinite_timeout)
 {
 	set_up();
 	plan.timeout = 0;
@@ -359,24 +360,24 @@ static void wrong_keys_and_ranges(enum ibv_wr_opcode opcode)
 	expect_alive();
 }
 
-static void wrong_keys_and_ranges_write(void)
+TEST(wrong_keys_and_ranges_write)
 {
 	wrong_keys_and_ranges(IBV_WR_RDMA_WRITE);
 }
 
-static void wrong_keys_and_ranges_write_imm(void)
+TEST(wrong_keys_and_ranges_write_imm)
 {
 	wrong_keys_and_ranges(IBV_WR_RDMA_WRITE_WITH_IMM);
 }
 
-static void wrong_keys_and_ranges_read(void)
+TEST(wrong_keys_and_ranges_read)
 {
 	wrong_keys_and_ranges(IBV_WR_RDMA_READ);
 }
 
 /* Of a region which the peer may use in another way. */
 /* Rules: MEM-4 */
-static void no_permission(void)
+TEST(no_permission)
 {
 	struct buffer readable, writable, local;
 
@@ -399,7 +400,7 @@ static void no_permission(void)
 }
 
 /* The responder is told by an event. */
-static void access_error_is_reported(void)
+TEST(access_error_is_reported)
 {
 	struct ibv_sge sge;
 
@@ -414,7 +415,7 @@ static void access_error_is_reported(void)
 
 /* The queue pair itself forbids what the region would allow. */
 /* Rules: MEM-5 */
-static void no_permission_of_the_qp(void)
+TEST(no_permission_of_the_qp)
 {
 	static const enum ibv_wr_opcode opcodes[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ };
 	struct ibv_sge sge;
@@ -466,7 +467,7 @@ static void one_too_long(uint32_t length, uint32_t room)
 }
 
 /* Rules: ERR-18 */
-static void too_long_for_the_receive(void)
+TEST(too_long_for_the_receive)
 {
 	open_devices();
 	one_too_long(101, 100);
@@ -478,7 +479,7 @@ static void too_long_for_the_receive(void)
 }
 
 /* A packet may not be longer than the responder's path MTU. */
-static void requester_with_a_larger_mtu(void)
+TEST(requester_with_a_larger_mtu)
 {
 	struct rc_plan small = default_plan, large = default_plan;
 	struct rc_address a, b;
@@ -501,7 +502,7 @@ static void requester_with_a_larger_mtu(void)
 }
 
 /* A responder without resources for READs. */
-static void read_that_is_not_served(void)
+TEST(read_that_is_not_served)
 {
 	struct rc_plan none = default_plan;
 	struct rc_address a, b;
@@ -526,7 +527,7 @@ static void read_that_is_not_served(void)
 }
 
 /* A receive whose memory is gone by the time that it is needed. */
-static void receive_without_memory(void)
+TEST(receive_without_memory)
 {
 	struct ibv_sge sge;
 	struct buffer into;
@@ -544,28 +545,4 @@ static void receive_without_memory(void)
 	expect_alive();
 }
 
-static const struct test tests[] = {
-	{ "infinite_rnr_retries", infinite_rnr_retries },
-	{ "finite_rnr_retries", finite_rnr_retries },
-	{ "rnr_retries_start_anew", rnr_retries_start_anew },
-	{ "rnr_of_write_imm", rnr_of_write_imm },
-	{ "retries_exceeded", retries_exceeded },
-	{ "answers_are_lost", answers_are_lost },
-	{ "interruption", interruption },
-	{ "infinite_timeout", infinite_timeout },
-	{ "wrong_keys_and_ranges_write", wrong_keys_and_ranges_write },
-	{ "wrong_keys_and_ranges_write_imm", wrong_keys_and_ranges_write_imm },
-	{ "wrong_keys_and_ranges_read", wrong_keys_and_ranges_read },
-	{ "no_permission", no_permission },
-	{ "access_error_is_reported", access_error_is_reported },
-	{ "no_permission_of_the_qp", no_permission_of_the_qp },
-	{ "too_long_for_the_receive", too_long_for_the_receive },
-	{ "requester_with_a_larger_mtu", requester_with_a_larger_mtu },
-	{ "read_that_is_not_served", read_that_is_not_served },
-	{ "receive_without_memory", receive_without_memory },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "harness.h"
 #include "raw.h"
 #include "stream.h"
 #include "ud.h"
@@ -140,7 +141,7 @@ static void set_up(void)
 }
 
 #define VERB(name, ...)						\
-	static void name(void)					\
+	TEST(name)						\
 	{							\
 		set_up();					\
 		try_all(&(const struct verb){ __VA_ARGS__ });	\
@@ -280,7 +281,7 @@ static int call_dereg_dmabuf_mr(void)
 	return dereg_raw(ends[0].pd, &raw);
 }
 
-static void reg_dmabuf_mr(void)
+TEST(reg_dmabuf_mr)
 {
 	set_up();
 	dmabuf = make_dmabuf(LENGTH, &shared);
@@ -440,12 +441,12 @@ static void try_qps(int (*prepare)(void), int (*call)(void), int (*undo)(void), 
 	}
 }
 
-static void create_qp(void)
+TEST(create_qp)
 {
 	try_qps(NULL, call_create_qp, call_destroy_qp, false);
 }
 
-static void destroy_qp(void)
+TEST(destroy_qp)
 {
 	try_qps(call_create_qp, call_destroy_qp, NULL, true);
 }
@@ -458,7 +459,7 @@ static int call_query_qp(void)
 	return ibv_query_qp(qp, &attr, IBV_QP_STATE, &init);
 }
 
-static void query_qp(void)
+TEST(query_qp)
 {
 	try_qps(call_create_qp, call_query_qp, call_destroy_qp, false);
 }
@@ -499,7 +500,7 @@ static int take_pair(void)
 	return 0;
 }
 
-static void modify_qp(void)
+TEST(modify_qp)
 {
 	static const enum ibv_qp_state states[] = {
 		IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_ERR,
@@ -543,12 +544,12 @@ static void try_ahs(const struct verb *verb)
 	try_all(verb);
 }
 
-static void create_ah(void)
+TEST(create_ah)
 {
 	try_ahs(&(const struct verb){ .call = call_create_ah, .undo = call_destroy_ah, .any_errno = true });
 }
 
-static void destroy_ah(void)
+TEST(destroy_ah)
 {
 	try_ahs(&(const struct verb){
 		.prepare = call_create_ah, .call = call_destroy_ah, .takes_away = true,
@@ -568,7 +569,7 @@ static int call_detach_mcast(void)
 	return ibv_detach_mcast(datagrams.qp, &group, 0);
 }
 
-static void multicast(void)
+TEST(multicast)
 {
 	set_up();
 	ud_create(&datagrams, &ends[0], &plan.cap, plan.cqe);
@@ -629,7 +630,7 @@ static void post_each(const char *what, enum ibv_wr_opcode opcode, uint32_t leng
 	require(n > 1, "nothing could fail");
 }
 
-static void post_send_each(void)
+TEST(post_send_each)
 {
 	set_up();
 	pair_open(&pair, &plan);
@@ -700,7 +701,7 @@ static int take_link(void)
 	return 0;
 }
 
-static void link_add(void)
+TEST(link_add)
 {
 	name_ends_from_environment();
 	open_fail_nth();
@@ -712,44 +713,4 @@ static void link_add(void)
 	shell("ip link delete spare");
 }
 
-static const struct test tests[] = {
-	{ "open_device", open_device },
-	{ "query_device", query_device },
-	{ "query_port", query_port },
-	{ "query_gid_table", query_gid_table },
-	{ "alloc_pd", alloc_pd },
-	{ "dealloc_pd", dealloc_pd },
-	{ "reg_mr", reg_mr },
-	{ "reg_mr_on_demand", reg_mr_on_demand },
-	{ "reg_mr_implicit", reg_mr_implicit },
-	{ "dereg_mr", dereg_mr },
-	{ "dereg_mr_on_demand", dereg_mr_on_demand },
-	{ "rereg_mr", rereg_mr },
-	{ "advise_mr", advise_mr },
-	{ "reg_dmabuf_mr", reg_dmabuf_mr },
-	{ "alloc_mw", alloc_mw },
-	{ "dealloc_mw", dealloc_mw },
-	{ "create_comp_channel", create_comp_channel },
-	{ "create_cq", create_cq },
-	{ "destroy_cq", destroy_cq },
-	{ "resize_cq", resize_cq },
-	{ "req_notify_cq", req_notify_cq },
-	{ "create_srq", create_srq },
-	{ "destroy_srq", destroy_srq },
-	{ "resize_srq", resize_srq },
-	{ "query_srq", query_srq },
-	{ "create_qp", create_qp },
-	{ "destroy_qp", destroy_qp },
-	{ "query_qp", query_qp },
-	{ "modify_qp", modify_qp },
-	{ "create_ah", create_ah },
-	{ "destroy_ah", destroy_ah },
-	{ "multicast", multicast },
-	{ "post_send", post_send_each },
-	{ "link_add", link_add },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "harness.h"
 #include "raw.h"
 #include "rc.h"
 
@@ -483,7 +484,7 @@ static struct mminfo map_at(const uint32_t *response, size_t at)
 	return map;
 }
 
-static void mappings(void)
+TEST(mappings)
 {
 	uint32_t cq[64], qp[64], srq[64];
 	struct mminfo maps[4] = { 0 };
@@ -511,7 +512,7 @@ static void mappings(void)
 }
 
 /* What was not mapped goes with its object, and so does the ring that a larger one replaces. */
-static void mappings_end(void)
+TEST(mappings_end)
 {
 	struct mminfo map, larger, none = {};
 	uint32_t cq[64];
@@ -611,7 +612,7 @@ static bool works_alone(const struct verb *verb)
 	       verb->fill != recv_requests && verb->fill != srq_requests && verb->fill != send_requests;
 }
 
-static void lengths_by_write(void)
+TEST(lengths_by_write)
 {
 	size_t i;
 
@@ -628,7 +629,7 @@ static void lengths_by_write(void)
 
 /* ---- pointers ---------------------------------------------------------- */
 
-static void pointers(void)
+TEST(pointers)
 {
 	uint8_t *pages = mmap(NULL, 4 * PAGE, BOTH, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	uint64_t places[] = {
@@ -680,7 +681,7 @@ static void pointers(void)
 /* ---- handles ----------------------------------------------------------- */
 
 /* Each command with each object of another type, and with what is no object. */
-static void handles_of_other_types(void)
+TEST(handles_of_other_types)
 {
 	static const uint32_t none[] = { 100, 1000, 0x7fffffff, 0x80000000, UINT32_MAX };
 	uint32_t right[TYPES], wrong;
@@ -727,7 +728,7 @@ static void handles_of_other_types(void)
 }
 
 /* The handles of another process are numbers that mean nothing, or our own objects. */
-static void handles_of_others(void)
+TEST(handles_of_others)
 {
 	int to_child[2], to_parent[2], status;
 	struct ib_uverbs_query_qp_resp found;
@@ -914,7 +915,7 @@ static bool run_maker(const struct maker *maker, struct method *method, const ch
 }
 
 /* What the driver is given and gives, of every length: those of up to eight bytes are in place. */
-static void lengths_by_ioctl(void)
+TEST(lengths_by_ioctl)
 {
 	static const uint8_t zeroes[64], ones[64] = { [0 ... 63] = 0xff };
 	const uint8_t *input;
@@ -1171,7 +1172,7 @@ static bool all_did(void)
 	return true;
 }
 
-static void random_commands(void)
+TEST(random_commands)
 {
 	const unsigned int least = 1500, most = 30000;
 	unsigned int count;
@@ -1243,7 +1244,7 @@ static const struct maker *good_method(struct method *method, uint8_t *room)
 	return maker;
 }
 
-static void random_methods(void)
+TEST(random_methods)
 {
 	unsigned int worked = 0, made = 0, count = 0;
 	const struct maker *maker;
@@ -1286,19 +1287,4 @@ static void random_methods(void)
 	require(made > 20 && count > worked, "that is another test");
 }
 
-static const struct test tests[] = {
-	{ "mappings", mappings },
-	{ "mappings_end", mappings_end },
-	{ "lengths_by_write", lengths_by_write },
-	{ "lengths_by_ioctl", lengths_by_ioctl },
-	{ "pointers", pointers },
-	{ "handles_of_other_types", handles_of_other_types },
-	{ "handles_of_others", handles_of_others },
-	{ "random_commands", random_commands },
-	{ "random_methods", random_methods },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "harness.h"
 #include "raw.h"
 #include "rc.h"
 #include "ud.h"
@@ -100,7 +101,7 @@ static int resize_srq(struct ibv_srq *srq, uint32_t max_wr)
  * As many receives as may be: whoever wants the CPU meanwhile gets it.  Of several rounds the best
  * one counts, as the host may be busy.
  */
-static void resize_holds_nobody(void)
+TEST(resize_holds_nobody)
 {
 	int64_t latest_of_best = INT64_MAX, quickest = INT64_MAX;
 	struct ring_list before;
@@ -180,7 +181,7 @@ static void expect_all_in_order(void)
 }
 
 /* Receives are taken while they move, many pieces long: each once and in order. */
-static void srq_moves_under_traffic(void)
+TEST(srq_moves_under_traffic)
 {
 	struct ibv_recv_wr recv = {}, *bad;
 	unsigned int resized = 0;
@@ -201,7 +202,7 @@ static void srq_moves_under_traffic(void)
 }
 
 /* Completions come while those before them move. */
-static void cq_moves_under_traffic(void)
+TEST(cq_moves_under_traffic)
 {
 	unsigned int resized = 0, i;
 	pthread_t sender;
@@ -304,7 +305,7 @@ static unsigned int take_groups(void)
 	return count;
 }
 
-static void groups_are_left(void)
+TEST(groups_are_left)
 {
 	unsigned int taken, i;
 	struct ibv_qp *qp;
@@ -336,7 +337,7 @@ static unsigned int take_memberships(void)
 	return count;
 }
 
-static void memberships_are_left(void)
+TEST(memberships_are_left)
 {
 	unsigned int taken, i;
 	pid_t other;
@@ -361,7 +362,7 @@ static unsigned int take_by_many_contexts(void)
 	return count;
 }
 
-static void contexts_do_not_add_up(void)
+TEST(contexts_do_not_add_up)
 {
 	unsigned int taken, i;
 	pid_t other;
@@ -409,7 +410,7 @@ static unsigned int take_ahs(void)
 	return count;
 }
 
-static void address_handles_are_left(void)
+TEST(address_handles_are_left)
 {
 	unsigned int taken, i;
 	pid_t other;
@@ -430,7 +431,7 @@ static unsigned int take_windows(void)
 	return count;
 }
 
-static void windows_are_left(void)
+TEST(windows_are_left)
 {
 	unsigned int taken, i;
 	pid_t other;
@@ -443,18 +444,4 @@ static void windows_are_left(void)
 	end_taking(other);
 }
 
-static const struct test tests[] = {
-	{ "resize_holds_nobody", resize_holds_nobody },
-	{ "srq_moves_under_traffic", srq_moves_under_traffic },
-	{ "cq_moves_under_traffic", cq_moves_under_traffic },
-	{ "groups_are_left", groups_are_left },
-	{ "memberships_are_left", memberships_are_left },
-	{ "contexts_do_not_add_up", contexts_do_not_add_up },
-	{ "address_handles_are_left", address_handles_are_left },
-	{ "windows_are_left", windows_are_left },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "harness.h"
 #include "raw.h"
 #include "rc.h"
 #include "ud.h"
@@ -111,8 +112,8 @@ static void never_polls(bool receiver)
 	neighbour_works(&neighbour);
 }
 
-static void never_polls_sends(void) { never_polls(false); }
-static void never_polls_recvs(void) { never_polls(true); }
+TEST(never_polls_sends) { never_polls(false); }
+TEST(never_polls_recvs) { never_polls(true); }
 
 /* ---- connected floods -------------------------------------------------- */
 
@@ -129,7 +130,7 @@ static void open_pairs(void)
 }
 
 /* Long READs from many at a time: many responses for each request. */
-static void reads_without_end(void)
+TEST(reads_without_end)
 {
 	struct ibv_sge sge;
 	unsigned int done = 0;
@@ -152,7 +153,7 @@ static void reads_without_end(void)
 }
 
 /* Receivers that are never ready, and tell so after the shortest time. */
-static void nobody_receives(void)
+TEST(nobody_receives)
 {
 	unsigned int posted = 0;
 	int64_t begin;
@@ -180,7 +181,7 @@ static void nobody_receives(void)
 }
 
 /* Peers that are not there, with the shortest timeout, again and again. */
-static void nobody_answers(void)
+TEST(nobody_answers)
 {
 	struct rc_address nobody;
 	unsigned int failed = 0;
@@ -217,7 +218,7 @@ static void nobody_answers(void)
 }
 
 /* One of two fills every receive that they share. */
-static void takes_every_receive(void)
+TEST(takes_every_receive)
 {
 	struct ibv_srq_init_attr init = { .attr = { .max_wr = DEPTH, .max_sge = 1 } };
 	struct ibv_recv_wr *bad, recv = {};
@@ -253,7 +254,7 @@ static void takes_every_receive(void)
 #define SENDERS 4
 
 /* To one that has no receives, with a wrong Q_Key, to nobody, and to one that never polls. */
-static void datagrams_without_end(void)
+TEST(datagrams_without_end)
 {
 	struct rc senders[SENDERS], idle, full;
 	struct ibv_sge sge, room;
@@ -305,7 +306,7 @@ static void *rings(void *unused)
 }
 
 /* Four threads that ring the doorbell, with nothing or with something posted. */
-static void doorbells_without_end(void)
+TEST(doorbells_without_end)
 {
 	pthread_t threads[4];
 	unsigned int done = 0;
@@ -345,7 +346,7 @@ static void drop_ipc_lock(void)
 #define PIECE (64 << 10)
 
 /* What is pinned counts, and what is not pinned any more does not. */
-static void memlock_limit(void)
+TEST(memlock_limit)
 {
 	struct rlimit limit = { LOCKED, LOCKED };
 	struct ibv_mr *mrs[LOCKED / PIECE + 1];
@@ -384,7 +385,7 @@ static void memlock_limit(void)
 }
 
 /* As many contexts as a process may have files, each with objects. */
-static void contexts_without_end(void)
+TEST(contexts_without_end)
 {
 	struct rlimit limit = { 300, 300 };
 	unsigned int count;
@@ -407,20 +408,4 @@ static void contexts_without_end(void)
 	require(errno == EMFILE && count > 50, "that is not the limit");
 }
 
-static const struct test tests[] = {
-	{ "never_polls_sends", never_polls_sends },
-	{ "never_polls_recvs", never_polls_recvs },
-	{ "reads_without_end", reads_without_end },
-	{ "nobody_receives", nobody_receives },
-	{ "nobody_answers", nobody_answers },
-	{ "takes_every_receive", takes_every_receive },
-	{ "datagrams_without_end", datagrams_without_end },
-	{ "doorbells_without_end", doorbells_without_end },
-	{ "memlock_limit", memlock_limit },
-	{ "contexts_without_end", contexts_without_end },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

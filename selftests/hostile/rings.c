@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "harness.h"
 #include "raw.h"
 #include "rc.h"
 #include "ud.h"
@@ -550,10 +551,10 @@ static void run(enum service wanted, bool shared)
 	/* The process ends, and the other thread stores on. */
 }
 
-static void reliable(void) { run(RC, false); }
-static void unreliable(void) { run(UC, false); }
-static void datagrams(void) { run(UD, false); }
-static void shared(void) { run(RC, true); }
+TEST(reliable) { run(RC, false); }
+TEST(unreliable) { run(UC, false); }
+TEST(datagrams) { run(UD, false); }
+TEST(shared) { run(RC, true); }
 
 /* ---- a ring as memory -------------------------------------------------- */
 
@@ -579,7 +580,7 @@ static void read_into(const struct ring *ring, const struct ibv_mr *mr)
 }
 
 /* The rings are registered, and the device writes into them what it likes to find there. */
-static void rings_as_memory(void)
+TEST(rings_as_memory)
 {
 	struct ibv_mr *mrs[ARRAY_SIZE(rings)];
 	struct rxe_send_wqe *wqe;
@@ -617,15 +618,4 @@ static void rings_as_memory(void)
 		require_ok(ibv_dereg_mr(mrs[i]));
 }
 
-static const struct test tests[] = {
-	{ "reliable", reliable },
-	{ "unreliable", unreliable },
-	{ "datagrams", datagrams },
-	{ "shared", shared },
-	{ "rings_as_memory", rings_as_memory },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

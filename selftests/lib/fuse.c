@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "fuse.h"
-#include "harness.h"
+#include "require.h"
 
 /* The nodes behind the root are the files, by their number. */
 #define FIRST_FILE (FUSE_ROOT_ID + 1)

@@ -11,7 +11,7 @@
 
 #include <infiniband/verbs.h>
 
-#include "harness.h"
+#include "require.h"
 
 #define PORT 1
 

@@ -20,6 +20,7 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 
+#include "../lib/harness.h"
 #include "../lib/stream.h"
 #include "../lib/ways.h"
 
@@ -53,8 +54,10 @@ enum toll {
 	TAIL,		/* the same of the second half */
 };
 
-struct change {
-	const char *name, *title;
+FIXTURE(changes) {};
+
+FIXTURE_VARIANT(changes) {
+	const char *title;
 	void (*make)(struct memory *memory);
 	/* Once, and then all is as before but for the toll. */
 	void (*turn)(struct memory *memory);
@@ -69,7 +72,7 @@ struct change {
 	bool counts;		/* `effects` says whether any came of it, if it is not pinned */
 };
 
-static const struct change *change;
+static const FIXTURE_VARIANT(changes) *change;
 static struct memory memory;
 static enum registration how;
 static unsigned int effects;
@@ -764,7 +767,14 @@ static void under_traffic(void)
 		require_ok(ibv_dereg_mr(memory.mr[side]));
 }
 
-static void run_change(void)
+FIXTURE_SETUP(changes)
+{
+	change = variant;
+}
+
+FIXTURE_TEARDOWN(changes) {}
+
+TEST_F(changes, each_way)
 {
 	ways_open();
 	for (how = 0; how < REGISTRATIONS; how++) {
@@ -778,53 +788,78 @@ static void run_change(void)
 	}
 }
 
-static const struct change changes[] = {
-	{ "dontneed", "MADV_DONTNEED", .make = make_anonymous, .turn = dontneed, .toll = ODD,
-	  .parts = true },
-	{ "free", "MADV_FREE", .make = make_anonymous, .turn = free_lazily, .toll = ODD,
-	  .pins_exactly = true },
-	{ "cold", "MADV_COLD", .make = make_anonymous, .turn = cold },
-	{ "pageout", "MADV_PAGEOUT, anonymous", .make = make_anonymous, .turn = page_out,
-	  .counts = true, .rare = true },
-	{ "pageout_memfd", "MADV_PAGEOUT, shared memory", .make = make_memfd, .turn = page_out,
-	  .counts = true, .rare = true },
-	{ "pageout_file", "MADV_PAGEOUT, file on ext4", .make = make_ext4,
-	  .turn = write_and_page_out, .pinned = EFAULT, .counts = true, .rare = true },
-	{ "remove", "MADV_REMOVE, shared memory", .make = make_memfd, .turn = remove_odd,
-	  .toll = ODD, .parts = true },
-	{ "punch", "hole punched, file on ext4", .make = make_ext4, .turn = punch_holes, .toll = ODD,
-	  .pinned = EFAULT },
-	{ "truncate_memfd", "truncated and extended, shared memory", .make = make_memfd,
-	  .turn = truncate_and_extend, .toll = TAIL, .fails = true, .parts = true },
-	{ "truncate_file", "truncated and extended, file on ext4", .make = make_ext4,
-	  .turn = truncate_and_extend, .toll = TAIL, .fails = true, .pinned = EFAULT },
-	{ "mremap", "mremap, away and back", .make = make_anonymous, .turn = move_away_and_back,
-	  .fails = true },
-	{ "mprotect", "mprotect, to PROT_NONE and back", .make = make_anonymous,
-	  .turn = forbid_and_allow, .fails = true },
-	{ "fork", "forked, and the child writes", .make = make_anonymous, .turn = fork_a_child },
-	{ "merge", "merged by KSM and unmerged", .make = make_mergeable, .turn = take_apart,
-	  .ready = wait_until_merged, .rare = true },
-	{ "collapse", "huge page split and collapsed", .make = make_huge,
-	  .turn = collapse_and_split, .counts = true },
-	{ "compact", "compaction", .make = make_anonymous, .turn = compact, .rare = true },
-	{ "soft_offline", "pages taken offline softly", .make = make_anonymous,
-	  .turn = take_offline_softly, .counts = true },
-	{ "booted_migrate", "migrated between nodes", .make = make_on_nodes, .turn = migrate,
-	  .counts = true, .rare = true },
-	{ "booted_offline", "blocks of memory taken offline", .make = make_movable,
-	  .turn = take_block_offline, .counts = true, .rare = true },
+FIXTURE_VARIANT_ADD(changes, dontneed) {
+	"MADV_DONTNEED", .make = make_anonymous, .turn = dontneed, .toll = ODD,
+	.parts = true
+};
+FIXTURE_VARIANT_ADD(changes, free) {
+	"MADV_FREE", .make = make_anonymous, .turn = free_lazily, .toll = ODD,
+	.pins_exactly = true
+};
+FIXTURE_VARIANT_ADD(changes, cold) {
+	"MADV_COLD", .make = make_anonymous, .turn = cold
+};
+FIXTURE_VARIANT_ADD(changes, pageout) {
+	"MADV_PAGEOUT, anonymous", .make = make_anonymous, .turn = page_out,
+	.counts = true, .rare = true
+};
+FIXTURE_VARIANT_ADD(changes, pageout_memfd) {
+	"MADV_PAGEOUT, shared memory", .make = make_memfd, .turn = page_out,
+	.counts = true, .rare = true
+};
+FIXTURE_VARIANT_ADD(changes, pageout_file) {
+	"MADV_PAGEOUT, file on ext4", .make = make_ext4,
+	.turn = write_and_page_out, .pinned = EFAULT, .counts = true, .rare = true
+};
+FIXTURE_VARIANT_ADD(changes, remove) {
+	"MADV_REMOVE, shared memory", .make = make_memfd, .turn = remove_odd,
+	.toll = ODD, .parts = true
+};
+FIXTURE_VARIANT_ADD(changes, punch) {
+	"hole punched, file on ext4", .make = make_ext4, .turn = punch_holes, .toll = ODD,
+	.pinned = EFAULT
+};
+FIXTURE_VARIANT_ADD(changes, truncate_memfd) {
+	"truncated and extended, shared memory", .make = make_memfd,
+	.turn = truncate_and_extend, .toll = TAIL, .fails = true, .parts = true
+};
+FIXTURE_VARIANT_ADD(changes, truncate_file) {
+	"truncated and extended, file on ext4", .make = make_ext4,
+	.turn = truncate_and_extend, .toll = TAIL, .fails = true, .pinned = EFAULT
+};
+FIXTURE_VARIANT_ADD(changes, mremap) {
+	"mremap, away and back", .make = make_anonymous, .turn = move_away_and_back,
+	.fails = true
+};
+FIXTURE_VARIANT_ADD(changes, mprotect) {
+	"mprotect, to PROT_NONE and back", .make = make_anonymous,
+	.turn = forbid_and_allow, .fails = true
+};
+FIXTURE_VARIANT_ADD(changes, fork) {
+	"forked, and the child writes", .make = make_anonymous, .turn = fork_a_child
+};
+FIXTURE_VARIANT_ADD(changes, merge) {
+	"merged by KSM and unmerged", .make = make_mergeable, .turn = take_apart,
+	.ready = wait_until_merged, .rare = true
+};
+FIXTURE_VARIANT_ADD(changes, collapse) {
+	"huge page split and collapsed", .make = make_huge,
+	.turn = collapse_and_split, .counts = true
+};
+FIXTURE_VARIANT_ADD(changes, compact) {
+	"compaction", .make = make_anonymous, .turn = compact, .rare = true
+};
+FIXTURE_VARIANT_ADD(changes, soft_offline) {
+	"pages taken offline softly", .make = make_anonymous,
+	.turn = take_offline_softly, .counts = true
+};
+FIXTURE_VARIANT_ADD(changes, booted_migrate) {
+	"migrated between nodes", .make = make_on_nodes, .turn = migrate,
+	.counts = true, .rare = true
+};
+FIXTURE_VARIANT_ADD(changes, booted_offline) {
+	"blocks of memory taken offline", .make = make_movable,
+	.turn = take_block_offline, .counts = true, .rare = true
 };
 
-int main(int argc, char **argv)
-{
-	struct test tests[ARRAY_SIZE(changes)];
-	size_t i;
-
-	for (i = 0; i < ARRAY_SIZE(changes); i++) {
-		tests[i] = (struct test){ changes[i].name, run_change };
-		if (argc == 2 && !strcmp(argv[1], changes[i].name))
-			change = &changes[i];
-	}
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

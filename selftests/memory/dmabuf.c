@@ -2,6 +2,7 @@
 /*
  * Memory regions of a dma-buf: one of udmabuf's, which is made of a file in memory.
  */
+#include "../lib/harness.h"
 #include "../lib/stream.h"
 #include "../lib/verbs.h"
 
@@ -32,7 +33,7 @@ static void transfer(enum ibv_wr_opcode opcode, size_t at, uint32_t length, uint
 	expect_wc(pair.a.scq, 1, status, SOON_MS);
 }
 
-static void exchange(void)
+TEST(exchange)
 {
 	struct ibv_sge sge;
 
@@ -57,7 +58,7 @@ static void exchange(void)
 }
 
 /* A part of it, that begins within a page. */
-static void part(void)
+TEST(part)
 {
 	set_up();
 	require_ok(reg_dmabuf(ends[1].pd, buffer, 5 * PAGE + 16, 2 * PAGE, IOVA + 16, REMOTE, &theirs));
@@ -69,7 +70,7 @@ static void part(void)
 	transfer(IBV_WR_RDMA_READ, 0, 1, IOVA + 15, IBV_WC_REM_ACCESS_ERR);
 }
 
-static void refused(void)
+TEST(refused)
 {
 	struct raw_mr mr;
 	int file;
@@ -95,13 +96,4 @@ static void refused(void)
 	transfer(IBV_WR_RDMA_WRITE, 0, 100, IOVA, IBV_WC_REM_ACCESS_ERR);
 }
 
-static const struct test tests[] = {
-	{ "exchange", exchange },
-	{ "part", part },
-	{ "refused", refused },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

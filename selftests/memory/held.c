@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <sys/wait.h>
 
+#include "../lib/harness.h"
 #include "../lib/stream.h"
 #include "../lib/ud.h"
 #include "../lib/verbs.h"
@@ -255,28 +256,28 @@ static void members_of(const enum memory *memory, unsigned int count, uint8_t nu
 	in_rounds(members, count, 20);
 }
 
-static void two_members(void)
+TEST(two_members)
 {
 	members_of((enum memory[]){ ABSENT, ABSENT }, 2, 1);
 }
 
-static void three_members(void)
+TEST(three_members)
 {
 	members_of((enum memory[]){ ABSENT, ABSENT, ABSENT }, 3, 2);
 }
 
-static void some_need_not_wait(void)
+TEST(some_need_not_wait)
 {
 	members_of((enum memory[]){ PRESENT, ABSENT, PINNED }, 3, 3);
 }
 
-static void first_and_last_wait(void)
+TEST(first_and_last_wait)
 {
 	members_of((enum memory[]){ ABSENT, PINNED, ABSENT }, 3, 4);
 }
 
 /* Members on the sender's own device, too, which get theirs from the same datagrams. */
-static void on_both_devices(void)
+TEST(on_both_devices)
 {
 	struct member members[4];
 	unsigned int i;
@@ -326,7 +327,7 @@ static void to_reset(struct member *member)
 	rc_modify(&member->ud, IBV_QPS_RESET, NULL, NULL);
 }
 
-static void reset_while_it_waits(void)
+TEST(reset_while_it_waits)
 {
 	one_goes_while_it_waits(to_reset);
 }
@@ -336,7 +337,7 @@ static void to_error(struct member *member)
 	rc_modify(&member->ud, IBV_QPS_ERR, NULL, NULL);
 }
 
-static void failed_while_it_waits(void)
+TEST(failed_while_it_waits)
 {
 	one_goes_while_it_waits(to_error);
 }
@@ -351,13 +352,13 @@ static void to_nothing(struct member *member)
 	join(member, end, ABSENT, COUNT, gid);
 }
 
-static void destroyed_while_it_waits(void)
+TEST(destroyed_while_it_waits)
 {
 	one_goes_while_it_waits(to_nothing);
 }
 
 /* A member's process is killed while datagrams wait for memory. */
-static void killed_while_it_waits(void)
+TEST(killed_while_it_waits)
 {
 	union ibv_gid gid = group(7);
 	struct member member, other;
@@ -421,7 +422,7 @@ static unsigned int drain(struct member *member)
  * More waited than all queues hold together: if some of it stayed, there would be no room left.
  * Each round has queue pairs of its own, of which each keeps fewer than it may.
  */
-static void nothing_stays(void)
+TEST(nothing_stays)
 {
 	uint64_t held, dropped, waited = 0, lost = 0, refused = 0;
 	struct member members[2];
@@ -453,20 +454,4 @@ static void nothing_stays(void)
 	require(!refused && !lost, "some were lost");
 }
 
-static const struct test tests[] = {
-	{ "two_members", two_members },
-	{ "three_members", three_members },
-	{ "some_need_not_wait", some_need_not_wait },
-	{ "first_and_last_wait", first_and_last_wait },
-	{ "on_both_devices", on_both_devices },
-	{ "reset_while_it_waits", reset_while_it_waits },
-	{ "failed_while_it_waits", failed_while_it_waits },
-	{ "destroyed_while_it_waits", destroyed_while_it_waits },
-	{ "killed_while_it_waits", killed_while_it_waits },
-	{ "nothing_stays", nothing_stays },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 
 #include "../lib/fuse.h"
+#include "../lib/harness.h"
 #include "../lib/raw.h"
 #include "../lib/stream.h"
 #include "../lib/ways.h"
@@ -57,8 +58,10 @@ enum outcome {
 	REFUSED = 1000,		/* plus an errno, of the registration */
 };
 
-struct kind {
-	const char *name, *title;
+FIXTURE(kinds) {};
+
+FIXTURE_VARIANT(kinds) {
+	const char *title;
 	void (*begin)(void);			/* once, before any device is open */
 	void (*prepare)(void);			/* for each cell, before all else */
 	void (*release)(void);			/* ends what is waited for */
@@ -81,7 +84,7 @@ struct kind {
 	bool persists_on_demand;
 };
 
-static const struct kind *kind;
+static const FIXTURE_VARIANT(kinds) *kind;
 
 /* ---- filling ----------------------------------------------------------- */
 
@@ -826,82 +829,156 @@ static void check_fuse(struct memory *memory)
 #define NONE_WORK PIN_REFUSED, DEMAND_FAILS
 #define WRITES_FAIL .pin_to_write = REFUSED + EFAULT, .demand_to_write = FAILS
 
-static const struct kind kinds[] = {
-	{ "anonymous", "anonymous", .make = make_anonymous, ALL_WORK },
-	{ "zeroes", "anonymous, never written to", .make = make_zeroes, ALL_WORK },
-	{ "transparent_huge", "transparent huge pages", .make = make_transparent_huge,
-	  .drop = drop_border, ALL_WORK },
-	{ "hugetlb", "hugetlb pages", .make = make_hugetlb, .drop = drop_border, ALL_WORK },
-	{ "mlocked", "mlocked", .make = make_anonymous, .settle = lock_pages, ALL_WORK },
-	{ "read_only", "read-only", .make = make_read_only, WRITES_FAIL },
-	/* The CPU lets it be read, and so does pinning what is there; the walk of the page table takes
-	 * such a mapping for one without any right. */
-	{ "write_only", "write-only", .make = make_write_only, .reveal = allow_reading,
-	  DEMAND_FAILS },
-	{ "no_access", "PROT_NONE", .make = make_no_access, .reveal = allow_reading, NONE_WORK },
-	{ "guarded", "guard pages", .make = make_guarded, .opaque = true, NONE_WORK },
-	{ "unmapped", "not mapped", .make = make_unmapped, .drop = drop_nothing, .opaque = true,
-	  NONE_WORK },
-	{ "forked_parent", "copy on write, the parent writes first", .make = make_anonymous,
-	  .settle = parent_writes_first, .settle_last = true, .check = check_child, ALL_WORK },
-	{ "forked_child", "copy on write, the child writes first", .make = make_anonymous,
-	  .settle = child_writes_first, .settle_last = true, .check = check_child, ALL_WORK },
-	{ "forked_before", "copy on write, forked before it is pinned", .make = make_anonymous,
-	  .settle = nobody_writes_first, .check = check_child, ALL_WORK },
-	{ "merged", "merged by KSM", .make = make_mergeable, .settle = wait_until_merged,
-	  .check = check_twin, .drop = drop_twins, ALL_WORK },
-	{ "swapped", "swapped out", .make = make_anonymous, .settle = swap_out,
-	  .reveal = swap_out_again, ALL_WORK },
-	{ "swapped_in", "swapped out and read again", .make = make_anonymous,
-	  .settle = swap_out_and_read, .reveal = swap_out_again, ALL_WORK },
-	{ "memfd", "shared memory (memfd)", .make = make_memfd, .check = check_file,
-	  .drop = drop_file, ALL_WORK },
-	{ "tmpfs", "file on tmpfs", .make = make_tmpfs, .check = check_file, .drop = drop_file,
-	  ALL_WORK },
-	/* Whose file system wants to know of each write. */
-	{ "ext4", "file on ext4", .make = make_ext4, .check = check_disk, .drop = drop_file,
-	  .pin_to_write = REFUSED + EFAULT },
-	{ "ext4_on_disk", "file on ext4, not in memory", .make = make_ext4_on_disk,
-	  .check = check_disk, .drop = drop_file, .pin_to_write = REFUSED + EFAULT },
-	{ "ext4_read_only", "file on ext4, mapped read-only", .make = make_ext4_read_only,
-	  .check = check_disk, .drop = drop_file, WRITES_FAIL },
-	{ "ext4_private", "file on ext4, mapped privately", .make = make_ext4_private,
-	  .check = check_private, .drop = drop_file, ALL_WORK },
-	{ "beyond_end", "behind the end of a file", .make = make_beyond_end, .drop = drop_file,
-	  .opaque = true, NONE_WORK },
-	{ "poisoned", "poisoned (hwpoison)", .make = make_anonymous, .settle = poison,
-	  .opaque = true, NONE_WORK },
-	/* Whoever has pinned it may go on with what there is of it. */
-	{ "poisoned_later", "poisoned once it is registered", .make = make_anonymous,
-	  .settle = poison, .settle_last = true, .opaque = true, DEMAND_FAILS },
-	{ "userfault_late", "userfaultfd, answered late", .begin = need_retries,
-	  .make = make_late, .drop = drop_late, ALL_WORK },
-	{ "userfault_never", "userfaultfd, never answered", .begin = need_retries,
-	  .make = make_missing, .release = stop_watching, .drop = drop_missing, .opaque = true,
-	  .restless = true, .pin_to_read = WAITS, .pin_to_write = WAITS,
-	  .demand_to_read = WAITS_AND_WORKS, .demand_to_write = WAITS_AND_WORKS },
-	{ "fuse_late", "file on FUSE, answered late", .begin = begin_fuse, .make = make_fuse,
-	  .check = check_fuse, .drop = drop_file, .end = finish_fuse, .pin_to_write = REFUSED + EFAULT },
-	{ "fuse_never", "file on FUSE, never answered", .prepare = prepare_stalled,
-	  .make = make_fuse, .release = release_stalled, .drop = drop_file, .finish = finish_fuse,
-	  .opaque = true, .pin_to_read = WAITS_LONG, .pin_to_write = REFUSED + EFAULT,
-	  .demand_to_read = WAITS_LONG, .demand_to_write = WAITS_LONG },
-	{ "udmabuf", "mapping of a dma-buf (udmabuf)", .make = make_udmabuf, .drop = drop_udmabuf,
-	  NONE_WORK },
-	{ "ring", "ring of a completion queue", .make = make_ring, .drop = drop_ring, ALL_WORK },
-	{ "vdso", "code of the kernel's (vDSO)", .make = make_vdso, .drop = drop_nothing,
-	  WRITES_FAIL },
-	{ "vvar", "data of the kernel's (vvar)", .begin = need_pages_in_vvar, .make = make_vvar,
-	  .drop = drop_nothing, .opaque = true, .restless = true, WRITES_FAIL },
-	{ "dev_mem", "/dev/mem", .make = make_dev_mem, .opaque = true, NONE_WORK },
-	{ "bar", "BAR of a PCI device", .make = make_bar, .opaque = true, NONE_WORK },
-	{ "persistent_file", "persistent memory, file (DAX)", .make = make_dax_file,
-	  .check = check_file, .drop = drop_file, .pin_to_read = REFUSED + EOPNOTSUPP,
-	  .pin_to_write = REFUSED + EOPNOTSUPP, .pin_to_persist = REFUSED + EOPNOTSUPP,
-	  .persists_on_demand = true },
-	{ "persistent_device", "persistent memory, device", .make = make_dax_device,
-	  .drop = drop_border, .pin_to_persist = REFUSED, .persists_on_demand = true },
-	{ "secret", "memfd_secret", .make = make_secret, .drop = drop_file, NONE_WORK },
+FIXTURE_VARIANT_ADD(kinds, anonymous) {
+	"anonymous", .make = make_anonymous, ALL_WORK
+};
+FIXTURE_VARIANT_ADD(kinds, zeroes) {
+	"anonymous, never written to", .make = make_zeroes, ALL_WORK
+};
+FIXTURE_VARIANT_ADD(kinds, transparent_huge) {
+	"transparent huge pages", .make = make_transparent_huge,
+	.drop = drop_border, ALL_WORK
+};
+FIXTURE_VARIANT_ADD(kinds, hugetlb) {
+	"hugetlb pages", .make = make_hugetlb, .drop = drop_border, ALL_WORK
+};
+FIXTURE_VARIANT_ADD(kinds, mlocked) {
+	"mlocked", .make = make_anonymous, .settle = lock_pages, ALL_WORK
+};
+FIXTURE_VARIANT_ADD(kinds, read_only) {
+	"read-only", .make = make_read_only, WRITES_FAIL
+};
+/* The CPU lets it be read, and so does pinning what is there; the walk of the page table takes
+ * such a mapping for one without any right. */
+FIXTURE_VARIANT_ADD(kinds, write_only) {
+	"write-only", .make = make_write_only, .reveal = allow_reading,
+	DEMAND_FAILS
+};
+FIXTURE_VARIANT_ADD(kinds, no_access) {
+	"PROT_NONE", .make = make_no_access, .reveal = allow_reading, NONE_WORK
+};
+FIXTURE_VARIANT_ADD(kinds, guarded) {
+	"guard pages", .make = make_guarded, .opaque = true, NONE_WORK
+};
+FIXTURE_VARIANT_ADD(kinds, unmapped) {
+	"not mapped", .make = make_unmapped, .drop = drop_nothing, .opaque = true,
+	NONE_WORK
+};
+FIXTURE_VARIANT_ADD(kinds, forked_parent) {
+	"copy on write, the parent writes first", .make = make_anonymous,
+	.settle = parent_writes_first, .settle_last = true, .check = check_child, ALL_WORK
+};
+FIXTURE_VARIANT_ADD(kinds, forked_child) {
+	"copy on write, the child writes first", .make = make_anonymous,
+	.settle = child_writes_first, .settle_last = true, .check = check_child, ALL_WORK
+};
+FIXTURE_VARIANT_ADD(kinds, forked_before) {
+	"copy on write, forked before it is pinned", .make = make_anonymous,
+	.settle = nobody_writes_first, .check = check_child, ALL_WORK
+};
+FIXTURE_VARIANT_ADD(kinds, merged) {
+	"merged by KSM", .make = make_mergeable, .settle = wait_until_merged,
+	.check = check_twin, .drop = drop_twins, ALL_WORK
+};
+FIXTURE_VARIANT_ADD(kinds, swapped) {
+	"swapped out", .make = make_anonymous, .settle = swap_out,
+	.reveal = swap_out_again, ALL_WORK
+};
+FIXTURE_VARIANT_ADD(kinds, swapped_in) {
+	"swapped out and read again", .make = make_anonymous,
+	.settle = swap_out_and_read, .reveal = swap_out_again, ALL_WORK
+};
+FIXTURE_VARIANT_ADD(kinds, memfd) {
+	"shared memory (memfd)", .make = make_memfd, .check = check_file,
+	.drop = drop_file, ALL_WORK
+};
+FIXTURE_VARIANT_ADD(kinds, tmpfs) {
+	"file on tmpfs", .make = make_tmpfs, .check = check_file, .drop = drop_file,
+	ALL_WORK
+};
+/* Whose file system wants to know of each write. */
+FIXTURE_VARIANT_ADD(kinds, ext4) {
+	"file on ext4", .make = make_ext4, .check = check_disk, .drop = drop_file,
+	.pin_to_write = REFUSED + EFAULT
+};
+FIXTURE_VARIANT_ADD(kinds, ext4_on_disk) {
+	"file on ext4, not in memory", .make = make_ext4_on_disk,
+	.check = check_disk, .drop = drop_file, .pin_to_write = REFUSED + EFAULT
+};
+FIXTURE_VARIANT_ADD(kinds, ext4_read_only) {
+	"file on ext4, mapped read-only", .make = make_ext4_read_only,
+	.check = check_disk, .drop = drop_file, WRITES_FAIL
+};
+FIXTURE_VARIANT_ADD(kinds, ext4_private) {
+	"file on ext4, mapped privately", .make = make_ext4_private,
+	.check = check_private, .drop = drop_file, ALL_WORK
+};
+FIXTURE_VARIANT_ADD(kinds, beyond_end) {
+	"behind the end of a file", .make = make_beyond_end, .drop = drop_file,
+	.opaque = true, NONE_WORK
+};
+FIXTURE_VARIANT_ADD(kinds, poisoned) {
+	"poisoned (hwpoison)", .make = make_anonymous, .settle = poison,
+	.opaque = true, NONE_WORK
+};
+/* Whoever has pinned it may go on with what there is of it. */
+FIXTURE_VARIANT_ADD(kinds, poisoned_later) {
+	"poisoned once it is registered", .make = make_anonymous,
+	.settle = poison, .settle_last = true, .opaque = true, DEMAND_FAILS
+};
+FIXTURE_VARIANT_ADD(kinds, userfault_late) {
+	"userfaultfd, answered late", .begin = need_retries,
+	.make = make_late, .drop = drop_late, ALL_WORK
+};
+FIXTURE_VARIANT_ADD(kinds, userfault_never) {
+	"userfaultfd, never answered", .begin = need_retries,
+	.make = make_missing, .release = stop_watching, .drop = drop_missing, .opaque = true,
+	.restless = true, .pin_to_read = WAITS, .pin_to_write = WAITS,
+	.demand_to_read = WAITS_AND_WORKS, .demand_to_write = WAITS_AND_WORKS
+};
+FIXTURE_VARIANT_ADD(kinds, fuse_late) {
+	"file on FUSE, answered late", .begin = begin_fuse, .make = make_fuse,
+	.check = check_fuse, .drop = drop_file, .end = finish_fuse, .pin_to_write = REFUSED + EFAULT
+};
+FIXTURE_VARIANT_ADD(kinds, fuse_never) {
+	"file on FUSE, never answered", .prepare = prepare_stalled,
+	.make = make_fuse, .release = release_stalled, .drop = drop_file, .finish = finish_fuse,
+	.opaque = true, .pin_to_read = WAITS_LONG, .pin_to_write = REFUSED + EFAULT,
+	.demand_to_read = WAITS_LONG, .demand_to_write = WAITS_LONG
+};
+FIXTURE_VARIANT_ADD(kinds, udmabuf) {
+	"mapping of a dma-buf (udmabuf)", .make = make_udmabuf, .drop = drop_udmabuf,
+	NONE_WORK
+};
+FIXTURE_VARIANT_ADD(kinds, ring) {
+	"ring of a completion queue", .make = make_ring, .drop = drop_ring, ALL_WORK
+};
+FIXTURE_VARIANT_ADD(kinds, vdso) {
+	"code of the kernel's (vDSO)", .make = make_vdso, .drop = drop_nothing,
+	WRITES_FAIL
+};
+FIXTURE_VARIANT_ADD(kinds, vvar) {
+	"data of the kernel's (vvar)", .begin = need_pages_in_vvar, .make = make_vvar,
+	.drop = drop_nothing, .opaque = true, .restless = true, WRITES_FAIL
+};
+FIXTURE_VARIANT_ADD(kinds, dev_mem) {
+	"/dev/mem", .make = make_dev_mem, .opaque = true, NONE_WORK
+};
+FIXTURE_VARIANT_ADD(kinds, bar) {
+	"BAR of a PCI device", .make = make_bar, .opaque = true, NONE_WORK
+};
+FIXTURE_VARIANT_ADD(kinds, persistent_file) {
+	"persistent memory, file (DAX)", .make = make_dax_file,
+	.check = check_file, .drop = drop_file, .pin_to_read = REFUSED + EOPNOTSUPP,
+	.pin_to_write = REFUSED + EOPNOTSUPP, .pin_to_persist = REFUSED + EOPNOTSUPP,
+	.persists_on_demand = true
+};
+FIXTURE_VARIANT_ADD(kinds, persistent_device) {
+	"persistent memory, device", .make = make_dax_device,
+	.drop = drop_border, .pin_to_persist = REFUSED, .persists_on_demand = true
+};
+FIXTURE_VARIANT_ADD(kinds, secret) {
+	"memfd_secret", .make = make_secret, .drop = drop_file, NONE_WORK
 };
 
 /* ---- a cell ------------------------------------------------------------ */
@@ -1131,7 +1208,14 @@ static void one_cell(enum registration how, enum way_id way)
 		registrations[how], ways[way].title, end, expected);
 }
 
-static void run_kind(void)
+FIXTURE_SETUP(kinds)
+{
+	kind = variant;
+}
+
+FIXTURE_TEARDOWN(kinds) {}
+
+TEST_F(kinds, each_way)
 {
 	enum registration how;
 	enum way_id way;
@@ -1147,15 +1231,4 @@ static void run_kind(void)
 		kind->end();
 }
 
-int main(int argc, char **argv)
-{
-	struct test tests[ARRAY_SIZE(kinds)];
-	size_t i;
-
-	for (i = 0; i < ARRAY_SIZE(kinds); i++) {
-		tests[i] = (struct test){ kinds[i].name, run_kind };
-		if (argc == 2 && !strcmp(argv[1], kinds[i].name))
-			kind = &kinds[i];
-	}
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <sys/wait.h>
 
+#include "../lib/harness.h"
 #include "../lib/stream.h"
 #include "../lib/ud.h"
 #include "../lib/verbs.h"
@@ -79,7 +80,7 @@ static void expect_nothing_else(const struct buffer *buffer, size_t at, size_t l
 
 /* ---- what is claimed --------------------------------------------------- */
 
-static void capabilities(void)
+TEST(capabilities)
 {
 	struct ibv_device_attr_ex attr;
 	uint32_t ud = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
@@ -143,7 +144,7 @@ static void write_range(size_t at, uint32_t length, uint64_t key)
 	expect_nothing_else(&theirs, to, length);
 }
 
-static void writes(void)
+TEST(writes)
 {
 	in_all_ranges(write_range);
 }
@@ -159,7 +160,7 @@ static void read_range(size_t at, uint32_t length, uint64_t key)
 	expect_nothing_else(&mine, to, length);
 }
 
-static void reads(void)
+TEST(reads)
 {
 	in_all_ranges(read_range);
 }
@@ -178,13 +179,13 @@ static void send_range(size_t at, uint32_t length, uint64_t key)
 	expect_nothing_else(&theirs, to, length);
 }
 
-static void sends(void)
+TEST(sends)
 {
 	in_all_ranges(send_range);
 }
 
 /* What was never written is sent without being made. */
-static void zeroes_are_not_made(void)
+TEST(zeroes_are_not_made)
 {
 	size_t i;
 
@@ -197,7 +198,7 @@ static void zeroes_are_not_made(void)
 }
 
 /* A receive is as large as it is; only what arrives is brought in. */
-static void receives_stay_small(void)
+TEST(receives_stay_small)
 {
 	struct ibv_sge sge;
 
@@ -210,7 +211,7 @@ static void receives_stay_small(void)
 	require(resident(theirs.bytes, SIZE) == 1, "%zu pages", resident(theirs.bytes, SIZE));
 }
 
-static void many_elements(void)
+TEST(many_elements)
 {
 	struct ibv_sge sges[4], target[4];
 	struct ibv_send_wr wr = {
@@ -260,7 +261,7 @@ static void post_atomic(uint64_t id, enum ibv_wr_opcode opcode, size_t at, uint6
 	require_ok(ibv_post_send(pair.a.qp, &wr, &bad));
 }
 
-static void atomics(void)
+TEST(atomics)
 {
 	uint64_t *word, *found, i;
 
@@ -281,7 +282,7 @@ static void atomics(void)
 }
 
 /* A WRITE whose immediate data take a receive; a second receive must stay where it is. */
-static void immediate_data(void)
+TEST(immediate_data)
 {
 	struct ibv_sge sge;
 	struct ibv_wc wc;
@@ -305,7 +306,7 @@ static void immediate_data(void)
 }
 
 /* Many requests at once, each to a page that is absent: they are carried out in their order. */
-static void order(void)
+TEST(order)
 {
 	const unsigned int count = 60;
 	unsigned int turn, i;
@@ -335,7 +336,7 @@ static void order(void)
 
 /* ---- other transports and queues --------------------------------------- */
 
-static void unreliable(void)
+TEST(unreliable)
 {
 	struct ibv_sge sge;
 	int turn;
@@ -362,7 +363,7 @@ static void unreliable(void)
 	}
 }
 
-static void datagrams(void)
+TEST(datagrams)
 {
 	struct ibv_qp_cap cap = { .max_send_wr = 16, .max_recv_wr = 16,
 				  .max_send_sge = 1, .max_recv_sge = 1 };
@@ -406,7 +407,7 @@ static void datagrams(void)
 	}
 }
 
-static void shared_receives(void)
+TEST(shared_receives)
 {
 	struct ibv_srq_init_attr init = { .attr = { .max_wr = 16, .max_sge = 1 } };
 	struct ibv_recv_wr wr = { .num_sge = 1 }, *bad;
@@ -435,7 +436,7 @@ static void shared_receives(void)
 	}
 }
 
-static void windows(void)
+TEST(windows)
 {
 	struct ibv_mw_bind_info info = {
 		.length = 20 * PAGE, .mw_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
@@ -488,7 +489,7 @@ static void expect_refused(enum ibv_wr_opcode opcode, enum ibv_wc_status status)
 	again();
 }
 
-static void unmapped(void)
+TEST(unmapped)
 {
 	struct ibv_sge sge;
 
@@ -519,7 +520,7 @@ static void unmapped(void)
 	done(1, IBV_WC_LOC_PROT_ERR);
 }
 
-static void read_only(void)
+TEST(read_only)
 {
 	set_up();
 	memset(mine.bytes, 1, SIZE);
@@ -538,7 +539,7 @@ static void read_only(void)
 }
 
 /* Other memory at the same address, and the same memory at another. */
-static void moved(void)
+TEST(moved)
 {
 	uint8_t *other, *away;
 	int turn;
@@ -565,7 +566,7 @@ static void moved(void)
 	}
 }
 
-static void unmapped_and_mapped_again(void)
+TEST(unmapped_and_mapped_again)
 {
 	int turn;
 
@@ -670,7 +671,7 @@ static void exchange(unsigned int step, int seconds)
 	note("%lu turns", turn);
 }
 
-static void taken_away_under_traffic(void)
+TEST(taken_away_under_traffic)
 {
 	pthread_t thread;
 
@@ -684,7 +685,7 @@ static void taken_away_under_traffic(void)
 }
 
 /* Mapped read-only for moments, in which what comes is refused; so only READs are tried. */
-static void protected_under_traffic(void)
+TEST(protected_under_traffic)
 {
 	int64_t end;
 	pthread_t thread;
@@ -702,7 +703,7 @@ static void protected_under_traffic(void)
 }
 
 /* A child's memory stays as it was when it was born, and the parent's gets what is sent. */
-static void forked_under_traffic(void)
+TEST(forked_under_traffic)
 {
 	static uint8_t copy[SIZE_MOST];
 	unsigned int children = 0, turn;
@@ -775,7 +776,7 @@ static void swap_out(const struct buffer *buffer)
  * What the peer has written must not be lost, even if the process's own page table
  * calls the page clean, as it does when it was only read since it came back.
  */
-static void swapped_out(void)
+TEST(swapped_out)
 {
 	size_t i;
 	int turn;
@@ -801,7 +802,7 @@ static void swapped_out(void)
 	}
 }
 
-static void swapped_out_under_traffic(void)
+TEST(swapped_out_under_traffic)
 {
 	pthread_t thread;
 
@@ -814,7 +815,7 @@ static void swapped_out_under_traffic(void)
 	end_disturbance(thread);
 }
 
-static void dereg_under_traffic(void)
+TEST(dereg_under_traffic)
 {
 	struct ibv_wc wc;
 	int round, i;
@@ -841,7 +842,7 @@ static void dereg_under_traffic(void)
 }
 
 /* The process at the other end dies while it is sent to. */
-static void exit_under_traffic(void)
+TEST(exit_under_traffic)
 {
 	struct { struct rc_address address; uint64_t at; uint32_t rkey; } told;
 	struct rc_address address;
@@ -913,7 +914,7 @@ static struct ibv_mr *register_implicit(struct end *end, int access)
 
 #define AREAS 100
 
-static void implicit(void)
+TEST(implicit)
 {
 	struct ibv_mr *from, *to;
 	uint8_t *areas[AREAS], *source;
@@ -979,7 +980,7 @@ static void implicit(void)
 
 /* ---- kinds of regions -------------------------------------------------- */
 
-static void huge_pages(void)
+TEST(huge_pages)
 {
 	size_t size = 2UL << 20;
 	uint8_t *bytes = mmap(NULL, 2 * size, PROT_READ | PROT_WRITE,
@@ -1002,7 +1003,7 @@ static void huge_pages(void)
 }
 
 /* Addresses are offsets. */
-static void zero_based(void)
+TEST(zero_based)
 {
 	static const int kinds[] = { 0, IBV_ACCESS_ON_DEMAND, IBV_ACCESS_RELAXED_ORDERING };
 	struct ibv_sge sge;
@@ -1032,7 +1033,7 @@ static void zero_based(void)
 }
 
 /* The command that librxe has not. */
-static void registered_anew(void)
+TEST(registered_anew)
 {
 	struct ib_uverbs_rereg_mr_resp answer = {};
 	struct {
@@ -1091,7 +1092,7 @@ static unsigned long page_faults(void)
 	return count;
 }
 
-static void prefetch(void)
+TEST(prefetch)
 {
 	struct ibv_sge sges[2];
 	unsigned long before;
@@ -1135,7 +1136,7 @@ static void prefetch(void)
 		require(now_ns() < deadline, "it does not come");
 }
 
-static void wrong_advice(void)
+TEST(wrong_advice)
 {
 	struct buffer pinned, readable;
 	struct ibv_sge sge;
@@ -1171,41 +1172,4 @@ static void wrong_advice(void)
 	require_ok(advise(ends[1].pd, NO_FAULT, FLUSH, &sge, 1));
 }
 
-static const struct test tests[] = {
-	{ "capabilities", capabilities },
-	{ "writes", writes },
-	{ "reads", reads },
-	{ "sends", sends },
-	{ "zeroes_are_not_made", zeroes_are_not_made },
-	{ "receives_stay_small", receives_stay_small },
-	{ "many_elements", many_elements },
-	{ "atomics", atomics },
-	{ "immediate_data", immediate_data },
-	{ "order", order },
-	{ "unreliable", unreliable },
-	{ "datagrams", datagrams },
-	{ "shared_receives", shared_receives },
-	{ "windows", windows },
-	{ "unmapped", unmapped },
-	{ "read_only", read_only },
-	{ "moved", moved },
-	{ "unmapped_and_mapped_again", unmapped_and_mapped_again },
-	{ "taken_away_under_traffic", taken_away_under_traffic },
-	{ "protected_under_traffic", protected_under_traffic },
-	{ "forked_under_traffic", forked_under_traffic },
-	{ "swapped_out", swapped_out },
-	{ "swapped_out_under_traffic", swapped_out_under_traffic },
-	{ "dereg_under_traffic", dereg_under_traffic },
-	{ "exit_under_traffic", exit_under_traffic },
-	{ "implicit", implicit },
-	{ "huge_pages", huge_pages },
-	{ "zero_based", zero_based },
-	{ "registered_anew", registered_anew },
-	{ "prefetch", prefetch },
-	{ "wrong_advice", wrong_advice },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

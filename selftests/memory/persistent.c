@@ -9,6 +9,7 @@
 #include <infiniband/verbs.h>
 #include <stdio.h>
 
+#include "../lib/harness.h"
 #include "../lib/stream.h"
 #include "../lib/verbs.h"
 
@@ -172,7 +173,7 @@ static size_t pages_of(size_t at, size_t length)
 
 /* ---- tests ------------------------------------------------------------- */
 
-static void capability(void)
+TEST(capability)
 {
 	struct ibv_device_attr_ex attr;
 
@@ -185,7 +186,7 @@ static void capability(void)
 
 /* Exactly what was asked for is written back, before the FLUSH completes. */
 /* Rules: MPE-15 */
-static void pinned(void)
+TEST(pinned)
 {
 	unsigned int i;
 	uint64_t total;
@@ -208,7 +209,7 @@ static void pinned(void)
 }
 
 /* Not on a bad wire: who has refused for good answers nobody who has not heard it. */
-static void beyond(void)
+TEST(beyond)
 {
 	open_pair();
 	pin_device();
@@ -217,7 +218,7 @@ static void beyond(void)
 	require(!written_back(), "%lu bytes were written back", written_back());
 }
 
-static void global_only(void)
+TEST(global_only)
 {
 	open_pair();
 	pin_device();
@@ -230,7 +231,7 @@ static void global_only(void)
 }
 
 /* Pages that are there are written back, be it only that the process has them. */
-static void on_demand(void)
+TEST(on_demand)
 {
 	unsigned int i;
 	uint64_t total;
@@ -257,7 +258,7 @@ static void on_demand(void)
 }
 
 /* What was written to is written back before it is taken away. */
-static void taken_away(void)
+TEST(taken_away)
 {
 	int64_t deadline = now_ns() + 20 * NS_PER_S;
 
@@ -280,7 +281,7 @@ static void taken_away(void)
 }
 
 /* A hole of the file reads as zeroes, of which nothing is there to be written back. */
-static void hole(void)
+TEST(hole)
 {
 	struct ibv_sge sge;
 
@@ -305,7 +306,7 @@ static void reg_fails(uint8_t *bytes, size_t size, int access, int error, const 
 }
 
 /* Rules: MPE-16 */
-static void ordinary_memory(void)
+TEST(ordinary_memory)
 {
 	struct ibv_mr *mr;
 	uint8_t *bytes;
@@ -333,7 +334,7 @@ static void ordinary_memory(void)
 }
 
 /* On demand it is found out when it is to be written to. */
-static void ordinary_on_demand(void)
+TEST(ordinary_on_demand)
 {
 	struct ibv_sge sge;
 
@@ -352,7 +353,7 @@ static void ordinary_on_demand(void)
 }
 
 /* Nothing else breaks. */
-static void without_the_right(void)
+TEST(without_the_right)
 {
 	struct buffer with, without;
 	struct rc_pair other;
@@ -382,7 +383,7 @@ static void without_the_right(void)
 	write_and_flush(10, 20000, 9);
 }
 
-static void windows(void)
+TEST(windows)
 {
 	struct ibv_mw_bind bind = {
 		.wr_id = 1, .send_flags = IBV_SEND_SIGNALED,
@@ -421,7 +422,7 @@ static void windows(void)
 }
 
 /* Long ones, while WRITEs come behind them: what is behind waits, and nothing is lost. */
-static void many(void)
+TEST(many)
 {
 	const uint32_t length = 256 << 10;
 	uint64_t round, i;
@@ -446,7 +447,7 @@ static void many(void)
 }
 
 /* Whatever goes away while caches are written back, nothing waits for that or comes of it. */
-static void taken_apart(void)
+TEST(taken_apart)
 {
 	unsigned int round, i;
 	struct ibv_wc wc;
@@ -482,23 +483,4 @@ static void taken_apart(void)
 	write_and_flush(0, 100000, round);
 }
 
-static const struct test tests[] = {
-	{ "capability", capability },
-	{ "pinned", pinned },
-	{ "beyond", beyond },
-	{ "global_only", global_only },
-	{ "on_demand", on_demand },
-	{ "taken_away", taken_away },
-	{ "hole", hole },
-	{ "ordinary_memory", ordinary_memory },
-	{ "ordinary_on_demand", ordinary_on_demand },
-	{ "without_the_right", without_the_right },
-	{ "windows", windows },
-	{ "many", many },
-	{ "taken_apart", taken_apart },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

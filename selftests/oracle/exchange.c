@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 
+#include "harness.h"
 #include "rc.h"
 
 #define BYTES 4096
@@ -40,7 +41,7 @@ static void requester_gets(enum ibv_wc_status status)
 }
 
 /* The region allows no remote access. */
-static void remote_access(void)
+TEST(remote_access)
 {
 	struct ibv_sge sge;
 
@@ -52,7 +53,7 @@ static void remote_access(void)
 }
 
 /* The message is longer than the receive. */
-static void invalid_request(void)
+TEST(invalid_request)
 {
 	struct ibv_sge sge;
 
@@ -65,7 +66,7 @@ static void invalid_request(void)
 }
 
 /* The receive names memory that is not the receiver's. */
-static void remote_operation(void)
+TEST(remote_operation)
 {
 	struct ibv_sge sge;
 
@@ -79,7 +80,7 @@ static void remote_operation(void)
 }
 
 /* Both ends choose the same. */
-static void chosen_fields(void)
+TEST(chosen_fields)
 {
 	struct rc_plan plan = default_plan;
 	struct ibv_sge sge;
@@ -98,14 +99,4 @@ static void chosen_fields(void)
 	}
 }
 
-static const struct test tests[] = {
-	{ "remote_access", remote_access },
-	{ "invalid_request", invalid_request },
-	{ "remote_operation", remote_operation },
-	{ "chosen_fields", chosen_fields },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

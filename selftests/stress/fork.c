@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "harness.h"
 #include "rc.h"
 
 #define BYTES 65536
@@ -68,7 +69,7 @@ static void join(pid_t pid)
  * What is registered stays the parent's, whichever of them writes first; the child
  * has a copy.
  */
-static void memory_stays_with_the_parent(void)
+TEST(memory_stays_with_the_parent)
 {
 	int i, go[2];
 	char byte;
@@ -94,7 +95,7 @@ static void memory_stays_with_the_parent(void)
 	exchange(200);
 }
 
-static void children_come_and_go(void)
+TEST(children_come_and_go)
 {
 	pid_t pid;
 	int i;
@@ -110,7 +111,7 @@ static void children_come_and_go(void)
 }
 
 /* The child lets go of all that it was given; the parent's stays. */
-static void child_closes_the_files(void)
+TEST(child_closes_the_files)
 {
 	pid_t pid;
 
@@ -128,7 +129,7 @@ static void child_closes_the_files(void)
 }
 
 /* What a process that was told nothing of the rules may do: both use the queues. */
-static void both_use_the_queues(void)
+TEST(both_use_the_queues)
 {
 	int64_t end = now_ns() + NS_PER_S;
 	struct ibv_sge from, to;
@@ -156,7 +157,7 @@ static void both_use_the_queues(void)
 }
 
 /* A child that has the files open while the process that made all of it is killed. */
-static void child_outlives_the_parent(void)
+TEST(child_outlives_the_parent)
 {
 	pid_t parent, child = 0;
 	int told[2], status;
@@ -189,15 +190,4 @@ static void child_outlives_the_parent(void)
 	require_sys(waitpid(child, &status, 0));
 }
 
-static const struct test tests[] = {
-	{ "memory_stays_with_the_parent", memory_stays_with_the_parent },
-	{ "children_come_and_go", children_come_and_go },
-	{ "child_closes_the_files", child_closes_the_files },
-	{ "both_use_the_queues", both_use_the_queues },
-	{ "child_outlives_the_parent", child_outlives_the_parent },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "harness.h"
 #include "raw.h"
 #include "rc.h"
 #include "stream.h"
@@ -171,7 +172,7 @@ static void destroy_it(struct racer *racer)
 }
 
 /* Two that destroy it, one that posts and one that modifies. */
-static void destroy_qp(void)
+TEST(destroy_qp)
 {
 	struct racer poster, modifier, destroyers[2];
 	unsigned int posted = 0;
@@ -221,7 +222,7 @@ static void write_badly(struct racer *racer)
 }
 
 /* A failure in the middle of a modification is not lost: what is posted later is flushed. */
-static void modify_failing(void)
+TEST(modify_failing)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS, .min_rnr_timer = 12 };
 	unsigned int changes = 0, i;
@@ -333,7 +334,7 @@ static void grant(const struct ibv_mr *mr, unsigned int area)
 	pthread_mutex_unlock(&granted.lock);
 }
 
-static void rereg_mr(void)
+TEST(rereg_mr)
 {
 	struct racer reader;
 	unsigned int area = 0;
@@ -465,7 +466,7 @@ static void bind(struct ibv_mw *mw)
 }
 
 /* A window that is invalidated, or deallocated, as the peer writes through it. */
-static void windows(void)
+TEST(windows)
 {
 	unsigned int written = 0;
 	struct racer writer;
@@ -501,7 +502,7 @@ static void windows(void)
 }
 
 /* A region that is deregistered as the peer writes to it. */
-static void dereg_mr(void)
+TEST(dereg_mr)
 {
 	unsigned int written = 0;
 	struct racer writer;
@@ -547,7 +548,7 @@ static void write_of(struct racer *racer)
 }
 
 /* A region that is deregistered as its owner sends of it: what the peer gets is older. */
-static void dereg_source(void)
+TEST(dereg_source)
 {
 	unsigned int written = 0;
 	struct racer writer;
@@ -602,7 +603,7 @@ static void poll_some(unsigned int count)
 }
 
 /* Each comes once and in its order, whichever ring it was written to. */
-static void resize_cq(void)
+TEST(resize_cq)
 {
 	struct racer poster;
 
@@ -638,7 +639,7 @@ static void ring_on(struct racer *racer)
 }
 
 /* Three that resize it, one that has completions come, and who polls a ring that is no more. */
-static void resize_cq_by_many(void)
+TEST(resize_cq_by_many)
 {
 	struct racer resizers[3], poster;
 	unsigned int resized = 0, i;
@@ -725,7 +726,7 @@ static void set_up_datagrams(enum family family)
 		post_recv(&ud_b, 1, &sge);
 }
 
-static void destroy_ah(void)
+TEST(destroy_ah)
 {
 	unsigned int received = 0;
 	struct racer sender;
@@ -789,7 +790,7 @@ static void let_send(const struct racer *sender, unsigned int more)
 	}
 }
 
-static void detach_mcast(void)
+TEST(detach_mcast)
 {
 	struct racer sender, others[2];
 	unsigned int received = 0, i;
@@ -871,7 +872,7 @@ static void create_srq(void)
 }
 
 /* Messages come meanwhile: each once, and in order. */
-static void resize_srq(void)
+TEST(resize_srq)
 {
 	unsigned int received = 0, resized = 0, at;
 	struct ibv_srq_attr attr = {};
@@ -916,7 +917,7 @@ static void destroy_the_srq(struct racer *racer)
 }
 
 /* It goes as soon as nobody uses it, and not before, with messages on their way. */
-static void destroy_srq(void)
+TEST(destroy_srq)
 {
 	unsigned int tries = 0, i;
 	struct racer destroyer;
@@ -979,7 +980,7 @@ static void make_on(struct racer *racer)
 	}
 }
 
-static void wrong_order(void)
+TEST(wrong_order)
 {
 	unsigned int busy = 0, gone = 0, i;
 	struct racer makers[2];
@@ -1014,23 +1015,4 @@ static void wrong_order(void)
 	require(busy, "nothing was in use");
 }
 
-static const struct test tests[] = {
-	{ "destroy_qp", destroy_qp },
-	{ "modify_failing", modify_failing },
-	{ "rereg_mr", rereg_mr },
-	{ "windows", windows },
-	{ "dereg_mr", dereg_mr },
-	{ "dereg_source", dereg_source },
-	{ "resize_cq", resize_cq },
-	{ "resize_cq_by_many", resize_cq_by_many },
-	{ "destroy_ah", destroy_ah },
-	{ "detach_mcast", detach_mcast },
-	{ "resize_srq", resize_srq },
-	{ "destroy_srq", destroy_srq },
-	{ "wrong_order", wrong_order },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "../lib/fuse.h"
-#include "../lib/harness.h"
+#include "../lib/require.h"
 
 #define FILE_SIZE (1ULL << 40)
 #define MAX_FILES 4096

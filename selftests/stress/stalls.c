@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "../lib/harness.h"
 #include "../lib/ud.h"
 #include "../lib/verbs.h"
 
@@ -111,7 +112,7 @@ _Noreturn static void prefetched(void)
 	stay();
 }
 
-static void prefetches(void)
+TEST(prefetches)
 {
 	unsigned int count = count_or(1100), i;
 
@@ -125,7 +126,7 @@ static void prefetches(void)
 #define TOO_MANY_CONTEXTS 256
 
 /* What each may have, for many contexts of one process: all that its user gets. */
-static void contexts(void)
+TEST(contexts)
 {
 	const unsigned int each = 20;
 	unsigned int count = count_or(64), opened, i;
@@ -154,7 +155,7 @@ static void contexts(void)
 }
 
 /* Waited for. */
-static void waits_for_advice(void)
+TEST(waits_for_advice)
 {
 	struct ibv_sge sge;
 	int err;
@@ -197,8 +198,8 @@ static void advise_much(uint32_t flags)
 		pause();
 }
 
-static void waits_for_much(void) { advise_much(IB_UVERBS_ADVISE_MR_FLAG_FLUSH); }
-static void asks_for_much(void) { advise_much(0); }
+TEST(waits_for_much) { advise_much(IB_UVERBS_ADVISE_MR_FLAG_FLUSH); }
+TEST(asks_for_much) { advise_much(0); }
 
 /* ---- queue pairs ------------------------------------------------------- */
 
@@ -264,7 +265,7 @@ static void stall_queues(unsigned int count)
 	}
 }
 
-static void queues(void)
+TEST(queues)
 {
 	stall_queues(count_or(64));
 	stay();
@@ -290,7 +291,7 @@ static void *maps_and_unmaps(void *unused)
 }
 
 /* Somebody wants to change the address space meanwhile, who may have to wait. */
-static void queues_and_changes(void)
+TEST(queues_and_changes)
 {
 	pthread_t thread;
 
@@ -304,7 +305,7 @@ static void queues_and_changes(void)
  * The first page of a message comes, those that will be needed do not.  That is nobody's trouble who
  * changes the address space.
  */
-static void ahead(void)
+TEST(ahead)
 {
 	static struct rc_pair pair;
 	int64_t deadline;
@@ -331,7 +332,7 @@ static void ahead(void)
 }
 
 /* The other end is that of another device. */
-static void connections(void)
+TEST(connections)
 {
 	unsigned int count = count_or(32), i;
 	struct rc_pair *pairs = xcalloc(count, sizeof(*pairs));
@@ -435,9 +436,9 @@ static void writes_to_itself(unsigned int senders, bool unreliable)
 	flood(&writes);
 }
 
-static void writes_without_end(void) { writes_to_itself(1, true); }
-static void many_write_without_end(void) { writes_to_itself(16, true); }
-static void reliable_writes_without_end(void) { writes_to_itself(4, false); }
+TEST(writes_without_end) { writes_to_itself(1, true); }
+TEST(many_write_without_end) { writes_to_itself(16, true); }
+TEST(reliable_writes_without_end) { writes_to_itself(4, false); }
 
 /* Between two devices, where what nobody waits for may be lost. */
 static struct rc_pair writers[4];
@@ -456,7 +457,7 @@ static struct ibv_cq *cq_of_peer(unsigned int sender)
 	return writers[sender].b.scq;
 }
 
-static void peer_writes_without_end(void)
+TEST(peer_writes_without_end)
 {
 	struct flood writes = { ARRAY_SIZE(writers), false, write_to_peer, cq_of_peer };
 	unsigned int i;
@@ -506,7 +507,7 @@ static void stall_datagrams(void)
 	post_recv(&receiver, 1, &sge);
 }
 
-static void datagrams_without_end(void)
+TEST(datagrams_without_end)
 {
 	struct flood datagrams = { 1, false, send_datagrams, cq_of_sender };
 
@@ -536,7 +537,7 @@ static int modify(struct rc *rc, enum ibv_qp_state to)
  * Everything that there is of it, while it is waited for.  The library changes the address space, too:
  * who waits holds no lock of that.
  */
-static void verbs_at_once(void)
+TEST(verbs_at_once)
 {
 	const unsigned int count = 12;
 	struct ibv_mr *mr;
@@ -591,7 +592,7 @@ static uint8_t *map_unanswered(size_t size)
 }
 
 /* Another receiver of the same device gets its datagrams, however many the stalled one has got. */
-static void datagrams_pass(void)
+TEST(datagrams_pass)
 {
 	struct rc other;
 	struct ibv_sge sge;
@@ -614,7 +615,7 @@ static void datagrams_pass(void)
 }
 
 /* The memory manager may ask for such memory on a device's behalf, or refuse at once. */
-static void unanswered(void)
+TEST(unanswered)
 {
 	struct buffer absent;
 	struct ibv_sge sge;
@@ -636,27 +637,4 @@ static void unanswered(void)
 	stay();
 }
 
-static const struct test tests[] = {
-	{ "prefetches", prefetches },
-	{ "contexts", contexts },
-	{ "waits_for_advice", waits_for_advice },
-	{ "waits_for_much", waits_for_much },
-	{ "asks_for_much", asks_for_much },
-	{ "queues", queues },
-	{ "queues_and_changes", queues_and_changes },
-	{ "connections", connections },
-	{ "ahead", ahead },
-	{ "unanswered", unanswered },
-	{ "writes_without_end", writes_without_end },
-	{ "many_write_without_end", many_write_without_end },
-	{ "reliable_writes_without_end", reliable_writes_without_end },
-	{ "peer_writes_without_end", peer_writes_without_end },
-	{ "datagrams_without_end", datagrams_without_end },
-	{ "datagrams_pass", datagrams_pass },
-	{ "verbs_at_once", verbs_at_once },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

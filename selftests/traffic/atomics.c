@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "harness.h"
 #include "rc.h"
 
 #define WORDS 512
@@ -98,7 +99,7 @@ static void expect_word(size_t index, uint64_t value)
 
 /* ---- what they do ------------------------------------------------------ */
 
-static void results(void)
+TEST(results)
 {
 	size_t i;
 
@@ -116,7 +117,7 @@ static void results(void)
 	}
 }
 
-static void compare_and_swap(void)
+TEST(compare_and_swap)
 {
 	set_up();
 	*word(&words, 3) = 5;
@@ -131,7 +132,7 @@ static void compare_and_swap(void)
 }
 
 /* What was found goes to where the SGEs say, and nowhere else. */
-static void scattered_result(void)
+TEST(scattered_result)
 {
 	struct ibv_sge sges[3];
 	uint8_t expected[32];
@@ -154,7 +155,7 @@ static void scattered_result(void)
 }
 
 /* READs and WRITEs around an atomic see what they must. */
-static void order(void)
+TEST(order)
 {
 	struct ibv_sge sge;
 	uint64_t round;
@@ -216,7 +217,7 @@ static void post_flush(uint64_t wr_id, uint64_t addr, uint32_t rkey, size_t leng
 	require_ok(ibv_wr_complete(qp));
 }
 
-static void atomic_write(void)
+TEST(atomic_write)
 {
 	struct ibv_wc wc;
 	uint64_t i;
@@ -236,7 +237,7 @@ static void atomic_write(void)
 
 /* Many at once, mixed with atomics that tell their order. */
 /* Rules: MPE-3 */
-static void atomic_write_order(void)
+TEST(atomic_write_order)
 {
 	struct ibv_sge sge;
 	uint64_t round, i;
@@ -262,7 +263,7 @@ static void atomic_write_order(void)
 
 #define FLUSH_GLOBAL_ALSO (RIGHTS | IBV_ACCESS_FLUSH_GLOBAL)
 
-static void flush(void)
+TEST(flush)
 {
 	struct buffer region;
 	struct ibv_sge sge;
@@ -299,7 +300,7 @@ static void refused_flush(const struct buffer *region, uint64_t offset, uint8_t 
 	pair_destroy(&pair);
 }
 
-static void flush_without_the_right(void)
+TEST(flush_without_the_right)
 {
 	struct buffer region;
 
@@ -332,7 +333,7 @@ static void refused(uint64_t addr, uint32_t rkey, enum ibv_wc_status status)
 	pair_destroy(&pair);
 }
 
-static void unaligned_address(void)
+TEST(unaligned_address)
 {
 	unsigned int by;
 
@@ -341,7 +342,7 @@ static void unaligned_address(void)
 		refused((uintptr_t)words.bytes + by, words.mr->rkey, IBV_WC_REM_INV_REQ_ERR);
 }
 
-static void outside_of_the_region(void)
+TEST(outside_of_the_region)
 {
 	open_devices();
 	refused((uintptr_t)words.bytes + WORDS * 8, words.mr->rkey, IBV_WC_REM_ACCESS_ERR);
@@ -350,7 +351,7 @@ static void outside_of_the_region(void)
 }
 
 /* Rules: MEM-4 */
-static void region_without_the_right(void)
+TEST(region_without_the_right)
 {
 	struct buffer other;
 
@@ -359,7 +360,7 @@ static void region_without_the_right(void)
 	refused((uintptr_t)other.bytes, other.mr->rkey, IBV_WC_REM_ACCESS_ERR);
 }
 
-static void queue_pair_without_the_right(void)
+TEST(queue_pair_without_the_right)
 {
 	open_devices();
 	plan.access = RIGHTS;
@@ -367,7 +368,7 @@ static void queue_pair_without_the_right(void)
 }
 
 /* What was there before has 8 bytes. */
-static void local_memory_of_another_size(void)
+TEST(local_memory_of_another_size)
 {
 	static const uint32_t lengths[] = { 0, 7, 9, 16 };
 	struct ibv_qp_ex *qp;
@@ -386,7 +387,7 @@ static void local_memory_of_another_size(void)
 	}
 }
 
-static void unaligned_atomic_write(void)
+TEST(unaligned_atomic_write)
 {
 	open_devices();
 	pair_open(&pair, &plan);
@@ -398,7 +399,7 @@ static void unaligned_atomic_write(void)
 
 /* A region of a process is nobody's to invalidate but its own. */
 /* Rules: INV-4 */
-static void send_that_invalidates_a_region(void)
+TEST(send_that_invalidates_a_region)
 {
 	struct ibv_qp_ex *qp;
 	struct ibv_sge sge;
@@ -519,7 +520,7 @@ static void count(bool both, bool cpu)
 }
 
 /* Rules: RDA-16 */
-static void one_counter(void)
+TEST(one_counter)
 {
 	count(false, false);
 }
@@ -535,41 +536,17 @@ static void need_cpu_atomics(void)
 			skip("atomics of rdma_rxe are none to the CPU");
 }
 
-static void one_counter_and_the_cpu(void)
+TEST(one_counter_and_the_cpu)
 {
 	need_cpu_atomics();
 	count(false, true);
 }
 
 /* Rules: RDA-16 */
-static void one_counter_from_both_ends(void)
+TEST(one_counter_from_both_ends)
 {
 	need_cpu_atomics();
 	count(true, true);
 }
 
-static const struct test tests[] = {
-	{ "results", results },
-	{ "compare_and_swap", compare_and_swap },
-	{ "scattered_result", scattered_result },
-	{ "order", order },
-	{ "atomic_write", atomic_write },
-	{ "atomic_write_order", atomic_write_order },
-	{ "flush", flush },
-	{ "flush_without_the_right", flush_without_the_right },
-	{ "unaligned_atomic_write", unaligned_atomic_write },
-	{ "send_that_invalidates_a_region", send_that_invalidates_a_region },
-	{ "unaligned_address", unaligned_address },
-	{ "outside_of_the_region", outside_of_the_region },
-	{ "region_without_the_right", region_without_the_right },
-	{ "queue_pair_without_the_right", queue_pair_without_the_right },
-	{ "local_memory_of_another_size", local_memory_of_another_size },
-	{ "one_counter", one_counter },
-	{ "one_counter_and_the_cpu", one_counter_and_the_cpu },
-	{ "one_counter_from_both_ends", one_counter_from_both_ends },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "harness.h"
 #include "rc.h"
 #include "stream.h"
 
@@ -48,7 +49,7 @@ static void open_pair(void)
 	note("%u bytes", length);
 }
 
-static void write_huge(void)
+TEST(write_huge)
 {
 	struct ibv_sge sge;
 	struct end *a = &ends[0], *b = &ends[1];
@@ -63,7 +64,7 @@ static void write_huge(void)
 	check_target();
 }
 
-static void read_huge(void)
+TEST(read_huge)
 {
 	struct ibv_sge sge;
 	struct end *a = &ends[0], *b = &ends[1];
@@ -78,7 +79,7 @@ static void read_huge(void)
 	check_target();
 }
 
-static void send_huge(void)
+TEST(send_huge)
 {
 	struct ibv_sge sge, into;
 	struct end *a = &ends[0], *b = &ends[1];
@@ -97,13 +98,4 @@ static void send_huge(void)
 	check_target();
 }
 
-static const struct test tests[] = {
-	{ "write_huge", write_huge },
-	{ "read_huge", read_huge },
-	{ "send_huge", send_huge },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

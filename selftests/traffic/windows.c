@@ -3,6 +3,7 @@
  * Memory windows: what they let a peer do, what they refuse, and how they are
  * taken away.
  */
+#include "harness.h"
 #include "rc.h"
 
 #define SIZE 65536
@@ -138,7 +139,7 @@ static void expect_bytes(size_t from, size_t to, uint8_t value)
 }
 
 /* Rules: MWN-2, MWN-3 */
-static void type_1(void)
+TEST(type_1)
 {
 	uint32_t old;
 
@@ -167,7 +168,7 @@ static void type_1(void)
 }
 
 /* Rules: MWN-1 */
-static void bounds(void)
+TEST(bounds)
 {
 	set_up(IBV_MW_TYPE_1);
 	bind_1(info(&theirs, AT, LENGTH, ALL), IBV_WC_SUCCESS);
@@ -182,7 +183,7 @@ static void bounds(void)
 }
 
 /* Rules: MWN-1 */
-static void rights(void)
+TEST(rights)
 {
 	set_up(IBV_MW_TYPE_1);
 	bind_1(info(&theirs, AT, LENGTH, IBV_ACCESS_REMOTE_READ), IBV_WC_SUCCESS);
@@ -198,7 +199,7 @@ static void rights(void)
 }
 
 /* Rules: MWN-5, MWN-12, MWN-13 */
-static void type_2(void)
+TEST(type_2)
 {
 	struct rc_pair other;
 	struct ibv_sge sge;
@@ -223,7 +224,7 @@ static void type_2(void)
 	expect_wc(pair.b.scq, 101, IBV_WC_MW_BIND_ERR, SOON_MS);
 }
 
-static void type_2_zero_based(void)
+TEST(type_2_zero_based)
 {
 	set_up(IBV_MW_TYPE_2);
 	bind_2(info(&theirs, AT, LENGTH, ALL | IBV_ACCESS_ZERO_BASED), IBV_WC_SUCCESS);
@@ -236,7 +237,7 @@ static void type_2_zero_based(void)
 }
 
 /* A bind and what tells the peer of it are posted at once. */
-static void bind_and_tell(void)
+TEST(bind_and_tell)
 {
 	struct ibv_sge sge;
 	int i;
@@ -268,7 +269,7 @@ static void post_send_invalidate(uint32_t rkey)
 	require_ok(ibv_wr_complete(qp));
 }
 
-static void send_with_invalidate(void)
+TEST(send_with_invalidate)
 {
 	struct ibv_wc wc;
 	int i;
@@ -292,7 +293,7 @@ static void send_with_invalidate(void)
 }
 
 /* Rules: INV-12, MWN-12 */
-static void invalidations_that_fail(void)
+TEST(invalidations_that_fail)
 {
 	set_up(IBV_MW_TYPE_2);
 	local_invalidate(mw->rkey, IBV_WC_LOC_QP_OP_ERR);	/* never bound */
@@ -309,7 +310,7 @@ static void invalidations_that_fail(void)
 }
 
 /* Rules: MWN-6, MWN-7, MWN-8, MWN-9, MWN-10, MWN-14 */
-static void binds_that_fail(void)
+TEST(binds_that_fail)
 {
 	struct buffer plain, constant, foreign;
 	struct ibv_mw_bind_info cases[7];
@@ -344,7 +345,7 @@ static void binds_that_fail(void)
 }
 
 /* A region or a window that goes takes its keys along. */
-static void what_goes(void)
+TEST(what_goes)
 {
 	uint32_t key;
 
@@ -365,20 +366,4 @@ static void what_goes(void)
 	require_ok(ibv_dealloc_mw(mw));
 }
 
-static const struct test tests[] = {
-	{ "type_1", type_1 },
-	{ "bounds", bounds },
-	{ "rights", rights },
-	{ "type_2", type_2 },
-	{ "type_2_zero_based", type_2_zero_based },
-	{ "bind_and_tell", bind_and_tell },
-	{ "send_with_invalidate", send_with_invalidate },
-	{ "invalidations_that_fail", invalidations_that_fail },
-	{ "binds_that_fail", binds_that_fail },
-	{ "what_goes", what_goes },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "harness.h"
 #include "rc.h"
 
 /* How long to look for an event that must not come. */
@@ -80,7 +81,7 @@ static void take(uint64_t wr_id)
 }
 
 /* Rules: CPL-18 */
-static void arm_once(void)
+TEST(arm_once)
 {
 	set_up();
 	send_empty(1, 0);
@@ -108,7 +109,7 @@ static void arm_once(void)
 }
 
 /* Rules: CPL-16 */
-static void solicited_only(void)
+TEST(solicited_only)
 {
 	set_up();
 	require_ok(ibv_req_notify_cq(pair.b.rcq, 1));
@@ -125,7 +126,7 @@ static void solicited_only(void)
 
 /* Any completion is the stronger wish. */
 /* Rules: CPL-17 */
-static void solicited_after_any(void)
+TEST(solicited_after_any)
 {
 	set_up();
 	require_ok(ibv_req_notify_cq(pair.b.rcq, 0));
@@ -136,7 +137,7 @@ static void solicited_after_any(void)
 }
 
 /* The flag counts in the message that takes a receive, also in a WRITE. */
-static void solicited_write_imm(void)
+TEST(solicited_write_imm)
 {
 	struct buffer target;
 
@@ -156,7 +157,7 @@ static void solicited_write_imm(void)
 }
 
 /* A large message asks for its event once, at its end. */
-static void solicited_large(void)
+TEST(solicited_large)
 {
 	struct buffer source, target;
 	struct ibv_sge sge;
@@ -176,7 +177,7 @@ static void solicited_large(void)
 
 /* Errors count as solicited. */
 /* Rules: CPL-15 */
-static void solicited_error(void)
+TEST(solicited_error)
 {
 	set_up();
 	post_recv(&pair.b, 1, NULL);
@@ -186,7 +187,7 @@ static void solicited_error(void)
 	expect_wc(pair.b.rcq, 1, IBV_WC_WR_FLUSH_ERR, SOON_MS);
 }
 
-static void two_queues_on_a_channel(void)
+TEST(two_queues_on_a_channel)
 {
 	set_up();
 	require_ok(ibv_req_notify_cq(pair.b.rcq, 0));
@@ -203,7 +204,7 @@ static void two_queues_on_a_channel(void)
 }
 
 /* One side arms, polls and sleeps; no wake-up may be lost. */
-static void ping_pong_by_events(void)
+TEST(ping_pong_by_events)
 {
 	unsigned int i;
 
@@ -218,7 +219,7 @@ static void ping_pong_by_events(void)
 	}
 }
 
-static void event_of_every_vector(void)
+TEST(event_of_every_vector)
 {
 	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC };
 	struct rc_address address;
@@ -328,20 +329,20 @@ static void overflow(bool receiver)
 }
 
 /* Rules: CPL-19 */
-static void overflow_of_sends(void)
+TEST(overflow_of_sends)
 {
 	overflow(false);
 }
 
 /* Rules: CPL-19 */
-static void overflow_of_recvs(void)
+TEST(overflow_of_recvs)
 {
 	overflow(true);
 }
 
 /* As many as there is room for are no overflow. */
 /* Rules: CPL-20 */
-static void full_is_not_overflow(void)
+TEST(full_is_not_overflow)
 {
 	unsigned int i, round;
 	int room;
@@ -391,7 +392,7 @@ static void expect_received(unsigned int from, unsigned int to)
 }
 
 /* What was not polled is still there, in order, and the queue is as large as it says. */
-static void resize(void)
+TEST(resize)
 {
 	int room;
 
@@ -419,7 +420,7 @@ static void resize(void)
 	expect_no_async_event(&ends[1]);
 }
 
-static void resize_refused(void)
+TEST(resize_refused)
 {
 	int error, room;
 
@@ -440,7 +441,7 @@ static void resize_refused(void)
 }
 
 /* While completions come in, it changes its size again and again. */
-static void resize_under_traffic(void)
+TEST(resize_under_traffic)
 {
 	static const int sizes[] = { 64, 200, 33, 1000, 150 };
 	unsigned int posted = 0, polled, resized = 0;
@@ -492,7 +493,7 @@ static void *fill_all(void *count)
  * Four queue pairs fill one completion queue, which is polled seldom, and all the time has another
  * size: of each queue pair, each completion is there, once, in order.
  */
-static void resize_while_filled(void)
+TEST(resize_while_filled)
 {
 	static const int sizes[] = { 3000, 20000, 2100, 30000 };
 	unsigned int next[ARRAY_SIZE(fillers)] = {}, got = 0, resized = 0, i;
@@ -543,26 +544,4 @@ static void resize_while_filled(void)
 	expect_no_async_event(&ends[1]);
 }
 
-static const struct test tests[] = {
-	{ "arm_once", arm_once },
-	{ "solicited_only", solicited_only },
-	{ "solicited_after_any", solicited_after_any },
-	{ "solicited_write_imm", solicited_write_imm },
-	{ "solicited_large", solicited_large },
-	{ "solicited_error", solicited_error },
-	{ "two_queues_on_a_channel", two_queues_on_a_channel },
-	{ "ping_pong_by_events", ping_pong_by_events },
-	{ "event_of_every_vector", event_of_every_vector },
-	{ "full_is_not_overflow", full_is_not_overflow },
-	{ "overflow_of_sends", overflow_of_sends },
-	{ "overflow_of_recvs", overflow_of_recvs },
-	{ "resize", resize },
-	{ "resize_refused", resize_refused },
-	{ "resize_under_traffic", resize_under_traffic },
-	{ "resize_while_filled", resize_while_filled },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

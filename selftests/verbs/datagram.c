@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "harness.h"
 #include "rc.h"
 #include "ud.h"
 
@@ -164,7 +165,7 @@ static void says_header(enum header_kind kind)
 }
 
 /* Rules: ENC-10, UDX-4 */
-static void over_ipv4(void)
+TEST(over_ipv4)
 {
 	set_up(FAMILY_IPV4);
 	all_lengths();
@@ -176,7 +177,7 @@ static void over_ipv4(void)
 }
 
 /* Rules: UDX-4 */
-static void over_ipv6(void)
+TEST(over_ipv6)
 {
 	set_up(FAMILY_IPV6);
 	all_lengths();
@@ -186,7 +187,7 @@ static void over_ipv6(void)
 	says_header(HEADER_IPV6);
 }
 
-static void to_oneself(void)
+TEST(to_oneself)
 {
 	open_family(FAMILY_IPV4);
 	ud_create(&ud_a, &ends[0], &cap, 2 * DEPTH);
@@ -198,7 +199,7 @@ static void to_oneself(void)
 }
 
 /* A completion is all that is needed to answer. */
-static void answer_by_completion(void)
+TEST(answer_by_completion)
 {
 	struct ibv_grh *grh;
 	struct ibv_ah *ah;
@@ -256,10 +257,10 @@ static void address_in_request(enum family family)
 		"it does not come from the GID");
 }
 
-static void address_in_request_ipv4(void) { address_in_request(FAMILY_IPV4); }
-static void address_in_request_ipv6(void) { address_in_request(FAMILY_IPV6); }
+TEST(address_in_request_ipv4) { address_in_request(FAMILY_IPV4); }
+TEST(address_in_request_ipv6) { address_in_request(FAMILY_IPV6); }
 
-static void wrong_address_in_request(void)
+TEST(wrong_address_in_request)
 {
 	struct rxe_av *av, good;
 	unsigned int round;
@@ -298,7 +299,7 @@ static unsigned int qkey_violations(struct end *end)
 }
 
 /* Rules: KEY-6 */
-static void wrong_qkey(void)
+TEST(wrong_qkey)
 {
 	unsigned int before;
 
@@ -317,7 +318,7 @@ static void wrong_qkey(void)
 	expect_message(1, LENGTH);
 }
 
-static void too_long_for_the_receive(void)
+TEST(too_long_for_the_receive)
 {
 	set_up(FAMILY_IPV4);
 	ud_recv(&ud_b, 1, GRH + LENGTH);
@@ -359,7 +360,7 @@ static void stopped_and_resumed(enum ibv_wc_status status, const char *why)
 	one_message(3, LENGTH);
 }
 
-static void too_long_for_the_port(void)
+TEST(too_long_for_the_port)
 {
 	set_up(FAMILY_IPV4);
 	send_to_b(1, QKEY, port_mtu() + 1);
@@ -367,7 +368,7 @@ static void too_long_for_the_port(void)
 }
 
 /* Rules: UDX-13 */
-static void address_of_another_pd(void)
+TEST(address_of_another_pd)
 {
 	struct ibv_pd *pd;
 	struct ibv_ah *ah;
@@ -384,7 +385,7 @@ static void address_of_another_pd(void)
 
 /* Its address vector lives on in the library's object, its number does not. */
 /* Rules: UDX-13 */
-static void address_that_is_gone(void)
+TEST(address_that_is_gone)
 {
 	struct { struct ibv_ah ah; uint8_t rest[256]; } copy = {};
 
@@ -396,7 +397,7 @@ static void address_that_is_gone(void)
 	stopped_and_resumed(IBV_WC_LOC_QP_OP_ERR, "an address handle that was destroyed");
 }
 
-static void attributes(void)
+TEST(attributes)
 {
 	struct ibv_qp_attr attr;
 
@@ -445,7 +446,7 @@ static void uc_message(uint64_t wr_id, bool post)
 }
 
 /* The sender is done all the same, and the receive is for the next message. */
-static void uc_dropped_messages(void)
+TEST(uc_dropped_messages)
 {
 	struct ibv_sge sge;
 
@@ -513,29 +514,7 @@ static void a_read(void)
 	expect_wc(pair.a.scq, 2, IBV_WC_LOC_QP_OP_ERR, SOON_MS);
 }
 
-static void uc_bad_key_stops(void) { uc_stopped(bad_key); }
-static void uc_read_stops(void) { uc_stopped(a_read); }
+TEST(uc_bad_key_stops) { uc_stopped(bad_key); }
+TEST(uc_read_stops) { uc_stopped(a_read); }
 
-static const struct test tests[] = {
-	{ "over_ipv4", over_ipv4 },
-	{ "over_ipv6", over_ipv6 },
-	{ "to_oneself", to_oneself },
-	{ "answer_by_completion", answer_by_completion },
-	{ "address_in_request_ipv4", address_in_request_ipv4 },
-	{ "address_in_request_ipv6", address_in_request_ipv6 },
-	{ "wrong_address_in_request", wrong_address_in_request },
-	{ "wrong_qkey", wrong_qkey },
-	{ "too_long_for_the_receive", too_long_for_the_receive },
-	{ "too_long_for_the_port", too_long_for_the_port },
-	{ "address_of_another_pd", address_of_another_pd },
-	{ "address_that_is_gone", address_that_is_gone },
-	{ "attributes", attributes },
-	{ "uc_dropped_messages", uc_dropped_messages },
-	{ "uc_bad_key_stops", uc_bad_key_stops },
-	{ "uc_read_stops", uc_read_stops },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

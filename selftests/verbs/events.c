@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stdio.h>
 
+#include "harness.h"
 #include "rc.h"
 
 /* How long to look for an event that must not come. */
@@ -68,7 +69,7 @@ static bool next_event(struct end *end, enum ibv_event_type type, struct ibv_asy
 }
 
 /* A queue pair that waits in RTR is told when the other end speaks; once. */
-static void communication_established(void)
+TEST(communication_established)
 {
 	struct ibv_async_event event;
 
@@ -86,7 +87,7 @@ static void communication_established(void)
 }
 
 /* Who is in RTS knows that the connection stands. */
-static void established_before(void)
+TEST(established_before)
 {
 	struct ibv_async_event event;
 
@@ -127,7 +128,7 @@ static void wait_gid(struct end *end)
 }
 
 /* One end is set down: for the other that is a cable that was pulled. */
-static void port_goes_and_comes(void)
+TEST(port_goes_and_comes)
 {
 	int i;
 
@@ -148,7 +149,7 @@ static void port_goes_and_comes(void)
 		wait_gid(&ends[i]);
 }
 
-static void gid_changes(void)
+TEST(gid_changes)
 {
 	struct ibv_async_event event;
 
@@ -164,14 +165,4 @@ static void gid_changes(void)
 	require(!next_event(&ends[1], IBV_EVENT_GID_CHANGE, &event, QUIET_MS), "at the other end");
 }
 
-static const struct test tests[] = {
-	{ "communication_established", communication_established },
-	{ "established_before", established_before },
-	{ "port_goes_and_comes", port_goes_and_comes },
-	{ "gid_changes", gid_changes },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "harness.h"
 #include "raw.h"
 #include "rc.h"
 #include "stream.h"
@@ -276,7 +277,7 @@ static void forge_one(const struct forgery *forgery)
 		expect_written(LENGTH);
 }
 
-static void forged_requests(void)
+TEST(forged_requests)
 {
 	size_t i;
 
@@ -300,7 +301,7 @@ static void drain(void)
 		require(++count <= rings.send.mask + 1, "%u completions", count);
 }
 
-static void wild_producers(void)
+TEST(wild_producers)
 {
 	static const uint32_t values[] = { UINT32_MAX, 0x80000000, 1000, 64, 31, 32, 0x7fffffff };
 	size_t i;
@@ -316,7 +317,7 @@ static void wild_producers(void)
 	}
 }
 
-static void wild_consumers(void)
+TEST(wild_consumers)
 {
 	static const uint32_t values[] = { UINT32_MAX, 0x80000000, 1000, 5, 0x7fffffff };
 	size_t i, j;
@@ -336,7 +337,7 @@ static void wild_consumers(void)
 }
 
 /* The driver needs none of what it tells about the ring. */
-static void wild_geometry(void)
+TEST(wild_geometry)
 {
 	size_t i;
 
@@ -354,7 +355,7 @@ static void wild_geometry(void)
 	expect_innocent_alive();
 }
 
-static void wild_completion_queue(void)
+TEST(wild_completion_queue)
 {
 	static const uint32_t values[] = { UINT32_MAX, 0x80000000, 100000, 511, 512, 0x7fffffff };
 	struct rxe_queue_buf *buf;
@@ -402,7 +403,7 @@ static void forge_recv(uint32_t num_sge, uint32_t length, uint32_t first, uint32
 	renew();
 }
 
-static void forged_recvs(void)
+TEST(forged_recvs)
 {
 	set_up();
 	forge_recv(1, LENGTH, LENGTH, 0);
@@ -441,7 +442,7 @@ static void *scribble(void *unused)
 }
 
 /* Rules: RTY-14, WRQ-1 */
-static void changing_requests(void)
+TEST(changing_requests)
 {
 	int64_t end;
 	pthread_t thread;
@@ -464,7 +465,7 @@ static void changing_requests(void)
 }
 
 /* Nothing in the rings makes sense. */
-static void noise(void)
+TEST(noise)
 {
 	struct ring *all[] = { &rings.send, &rings.recv, &rings.cqs[0], &rings.cqs[1] };
 	struct rng rng = { .state = 4711 };
@@ -586,7 +587,7 @@ static const struct forgery datagram_forgeries[] = {
 	{ "a wild cur_sge", cur_sge, EITHER },
 };
 
-static void forged_datagrams(void)
+TEST(forged_datagrams)
 {
 	const struct forgery *forgery;
 	enum ibv_wc_status status;
@@ -613,7 +614,7 @@ static void forged_datagrams(void)
 }
 
 /* Nothing in the ring of datagrams makes sense. */
-static void datagram_noise(void)
+TEST(datagram_noise)
 {
 	struct rng rng = { .state = 815 };
 	struct ibv_wc wc;
@@ -648,7 +649,7 @@ static void refused_mmap(uint64_t offset, size_t size, int protection, const cha
 	note("%s: %s", what, strerror(errno));
 }
 
-static void mappings(void)
+TEST(mappings)
 {
 	const int both = PROT_READ | PROT_WRITE;
 
@@ -661,7 +662,7 @@ static void mappings(void)
 }
 
 /* Work requests in the system call: for kernel queue pairs, not for this one. */
-static void requests_by_system_call(void)
+TEST(requests_by_system_call)
 {
 	struct {
 		struct ib_uverbs_cmd_hdr header;
@@ -703,22 +704,4 @@ static void requests_by_system_call(void)
 	expect_innocent_alive();
 }
 
-static const struct test tests[] = {
-	{ "forged_requests", forged_requests },
-	{ "wild_producers", wild_producers },
-	{ "wild_consumers", wild_consumers },
-	{ "wild_geometry", wild_geometry },
-	{ "wild_completion_queue", wild_completion_queue },
-	{ "forged_recvs", forged_recvs },
-	{ "changing_requests", changing_requests },
-	{ "noise", noise },
-	{ "forged_datagrams", forged_datagrams },
-	{ "datagram_noise", datagram_noise },
-	{ "mappings", mappings },
-	{ "requests_by_system_call", requests_by_system_call },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

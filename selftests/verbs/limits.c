@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "harness.h"
 #include "rc.h"
 
 static struct end *end = &ends[0];
@@ -31,7 +32,7 @@ static void refused_cq(int cqe, int vector)
 		strerror(errno));
 }
 
-static void cq_limits(void)
+TEST(cq_limits)
 {
 	struct ibv_cq *cq;
 
@@ -48,7 +49,7 @@ static void cq_limits(void)
 	require_ok(ibv_destroy_cq(cq));
 }
 
-static void cq_vectors(void)
+TEST(cq_vectors)
 {
 	struct ibv_cq *cq;
 	int vector;
@@ -101,7 +102,7 @@ static void refused_cap(struct ibv_cq *cq, struct ibv_qp_cap cap, const char *wh
 /* There is no limit of inline data to be asked for. */
 #define INLINE_LIMIT 65536
 
-static void qp_limits(void)
+TEST(qp_limits)
 {
 	struct ibv_cq *cq;
 
@@ -116,7 +117,7 @@ static void qp_limits(void)
 	require_ok(ibv_destroy_cq(cq));
 }
 
-static void qp_at_limits(void)
+TEST(qp_at_limits)
 {
 	struct ibv_qp_cap asked = {
 		.max_send_wr = 4096, .max_recv_wr = 4096,
@@ -143,7 +144,7 @@ static void qp_at_limits(void)
 }
 
 /* Types that need another kind of port or call. */
-static void qp_types(void)
+TEST(qp_types)
 {
 	static const enum ibv_qp_type types[] = {
 		IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV, IBV_QPT_RAW_PACKET, IBV_QPT_DRIVER,
@@ -165,7 +166,7 @@ static void qp_types(void)
 }
 
 /* What others stand on cannot be taken away. */
-static void busy_objects(void)
+TEST(busy_objects)
 {
 	struct ibv_comp_channel *channel;
 	struct rc_plan plan = default_plan;
@@ -209,7 +210,7 @@ static void *map_pages(size_t size, int protection)
 }
 
 /* Rules: MEM-6 */
-static void mr_arguments(void)
+TEST(mr_arguments)
 {
 	const int local = IBV_ACCESS_LOCAL_WRITE;
 	uint8_t *pages, *constant;
@@ -231,7 +232,7 @@ static void mr_arguments(void)
 }
 
 /* Whether it is made or not, it gives access to nothing. */
-static void mr_of_nothing(void)
+TEST(mr_of_nothing)
 {
 	uint8_t *page;
 	struct ibv_mr *mr;
@@ -255,7 +256,7 @@ static void make_unprivileged(size_t memlock)
 }
 
 /* The limit on locked memory holds, and neither a failure nor a success costs of it for good. */
-static void mr_memlock(void)
+TEST(mr_memlock)
 {
 	uint8_t *pages;
 	struct ibv_mr *mr;
@@ -272,7 +273,7 @@ static void mr_memlock(void)
 	}
 }
 
-static void mr_many(void)
+TEST(mr_many)
 {
 	static struct ibv_mr *mrs[1000];
 	uint8_t *pages;
@@ -293,7 +294,7 @@ static void mr_many(void)
 
 /* ---- queries ----------------------------------------------------------- */
 
-static void queries(void)
+TEST(queries)
 {
 	struct ibv_port_attr port;
 	union ibv_gid gid;
@@ -311,7 +312,7 @@ static void queries(void)
 	require(pkey == 0xffff, "the P_Key is 0x%x", pkey);
 }
 
-static void device_attributes(void)
+TEST(device_attributes)
 {
 	const struct ibv_device_attr *attr = &end->attr;
 
@@ -348,7 +349,7 @@ static const struct least {
 	LEAST(max_mcast_qp_attach, 56),
 };
 
-static void least_limits(void)
+TEST(least_limits)
 {
 	size_t i;
 	int value;
@@ -365,23 +366,4 @@ static void least_limits(void)
 	require(end->port.max_msg_sz >= 1u << 31, "max_msg_sz is %u", end->port.max_msg_sz);
 }
 
-static const struct test tests[] = {
-	{ "device_attributes", device_attributes },
-	{ "least_limits", least_limits },
-	{ "queries", queries },
-	{ "cq_limits", cq_limits },
-	{ "cq_vectors", cq_vectors },
-	{ "qp_limits", qp_limits },
-	{ "qp_at_limits", qp_at_limits },
-	{ "qp_types", qp_types },
-	{ "busy_objects", busy_objects },
-	{ "mr_arguments", mr_arguments },
-	{ "mr_of_nothing", mr_of_nothing },
-	{ "mr_memlock", mr_memlock },
-	{ "mr_many", mr_many },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "harness.h"
 #include "raw.h"
 #include "rc.h"
 #include "stream.h"
@@ -69,17 +70,17 @@ static void large_region(size_t size)
 	note("gone in %lld ms", (long long)((now_ns() - begin) / NS_PER_MS));
 }
 
-static void region_of_1_gib(void)
+TEST(region_of_1_gib)
 {
 	large_region((1UL << 30) - 4096);
 }
 
-static void region_of_1500_mib(void)
+TEST(region_of_1500_mib)
 {
 	large_region(1500UL << 20);
 }
 
-static void region_of_5_gib(void)
+TEST(region_of_5_gib)
 {
 	large_region(5UL << 30);
 }
@@ -150,19 +151,19 @@ static void remote_access_ends(enum ibv_wr_opcode opcode)
 }
 
 /* Rules: MEM-9 */
-static void dereg_under_writes(void)
+TEST(dereg_under_writes)
 {
 	remote_access_ends(IBV_WR_RDMA_WRITE);
 }
 
 /* Rules: MEM-9 */
-static void dereg_under_reads(void)
+TEST(dereg_under_reads)
 {
 	remote_access_ends(IBV_WR_RDMA_READ);
 }
 
 /* The same on the requester's side: the memory it sends from. */
-static void dereg_of_source(void)
+TEST(dereg_of_source)
 {
 	struct buffer mine, theirs;
 	struct ibv_sge sge;
@@ -198,7 +199,7 @@ static void dereg_of_source(void)
 }
 
 /* The memory goes, the region stays: its pages are pinned. */
-static void munmap_under_region(void)
+TEST(munmap_under_region)
 {
 	struct buffer mine, theirs;
 	struct ibv_sge sge;
@@ -220,7 +221,7 @@ static void munmap_under_region(void)
 
 /* A key that was given out again gives no access with its old value. */
 /* Rules: MEM-10 */
-static void stale_rkey(void)
+TEST(stale_rkey)
 {
 	struct buffer mine, theirs;
 	struct ibv_sge sge;
@@ -269,7 +270,7 @@ static void write_byte(const struct buffer *from, uint8_t *to, uint32_t rkey,
 
 #define REMOTE_WRITE (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
 
-static void rereg_access(void)
+TEST(rereg_access)
 {
 	struct buffer mine, theirs;
 	uint32_t old;
@@ -288,7 +289,7 @@ static void rereg_access(void)
 	buffer_destroy(&theirs);
 }
 
-static void rereg_memory(void)
+TEST(rereg_memory)
 {
 	struct buffer mine, theirs, other;
 
@@ -314,7 +315,7 @@ static void rereg_memory(void)
 	buffer_destroy(&other);
 }
 
-static void rereg_pd(void)
+TEST(rereg_pd)
 {
 	struct buffer mine, theirs;
 	struct ibv_pd *pd;
@@ -333,21 +334,4 @@ static void rereg_pd(void)
 	buffer_destroy(&theirs);
 }
 
-static const struct test tests[] = {
-	{ "region_of_1_gib", region_of_1_gib },
-	{ "region_of_1500_mib", region_of_1500_mib },
-	{ "region_of_5_gib", region_of_5_gib },
-	{ "dereg_under_writes", dereg_under_writes },
-	{ "dereg_under_reads", dereg_under_reads },
-	{ "dereg_of_source", dereg_of_source },
-	{ "munmap_under_region", munmap_under_region },
-	{ "stale_rkey", stale_rkey },
-	{ "rereg_access", rereg_access },
-	{ "rereg_memory", rereg_memory },
-	{ "rereg_pd", rereg_pd },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

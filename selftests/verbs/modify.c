@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 
+#include "harness.h"
 #include "rc.h"
 
 static struct rc rc, other;
@@ -101,7 +102,7 @@ static void one_step(enum ibv_qp_state from, enum ibv_qp_state to)
 	}
 }
 
-static void every_pair_of_states(void)
+TEST(every_pair_of_states)
 {
 	size_t from;
 	int to;
@@ -139,7 +140,7 @@ static void refuse_mask(size_t step, const struct ibv_qp_attr *attr, int mask, c
 }
 
 /* Rules: STA-3 */
-static void every_missing_attribute(void)
+TEST(every_missing_attribute)
 {
 	struct ibv_qp_attr attr;
 	int mask, bit;
@@ -157,7 +158,7 @@ static void every_missing_attribute(void)
 	}
 }
 
-static void every_superfluous_attribute(void)
+TEST(every_superfluous_attribute)
 {
 	struct ibv_qp_attr attr;
 	int mask, bit;
@@ -175,7 +176,7 @@ static void every_superfluous_attribute(void)
 	}
 }
 
-static void without_state(void)
+TEST(without_state)
 {
 	struct ibv_qp_attr attr;
 	int mask, err;
@@ -192,7 +193,7 @@ static void without_state(void)
 }
 
 /* A current state which is not the current one. */
-static void wrong_current_state(void)
+TEST(wrong_current_state)
 {
 	struct ibv_qp_attr attr;
 	int mask;
@@ -260,7 +261,7 @@ static const struct {
 	{ "rnr_retry 8", IBV_QPS_RTR, IBV_QPS_RTS, rnr_retry },
 };
 
-static void values_out_of_range(void)
+TEST(values_out_of_range)
 {
 	struct ibv_qp_attr attr;
 	unsigned int wrong = 0;
@@ -282,7 +283,7 @@ static void values_out_of_range(void)
 }
 
 /* The path MTU must fit what the port does at the moment. */
-static void path_mtu_above_active(void)
+TEST(path_mtu_above_active)
 {
 	struct rc_plan large;
 	enum ibv_mtu active;
@@ -310,7 +311,7 @@ static void path_mtu_above_active(void)
 	require(attr.field == (value), "%s is 0x%x, not 0x%x", #field,		\
 		(unsigned int)attr.field, (unsigned int)(value))
 
-static void query_gives_back(void)
+TEST(query_gives_back)
 {
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
@@ -363,7 +364,7 @@ static void query_gives_back(void)
 	require(init.qp_type == IBV_QPT_RC && !init.sq_sig_all, "another kind of QP");
 }
 
-static void query_follows_states(void)
+TEST(query_follows_states)
 {
 	size_t i;
 
@@ -396,7 +397,7 @@ static void one_message(struct rc *from, struct rc *to, unsigned int round)
 }
 
 /* A queue pair may be used again and again; nothing of its former life stays. */
-static void reset_and_reuse(void)
+TEST(reset_and_reuse)
 {
 	struct rc_address mine;
 	unsigned int round;
@@ -424,20 +425,4 @@ static void reset_and_reuse(void)
 	}
 }
 
-static const struct test tests[] = {
-	{ "every_pair_of_states", every_pair_of_states },
-	{ "every_missing_attribute", every_missing_attribute },
-	{ "every_superfluous_attribute", every_superfluous_attribute },
-	{ "without_state", without_state },
-	{ "wrong_current_state", wrong_current_state },
-	{ "values_out_of_range", values_out_of_range },
-	{ "path_mtu_above_active", path_mtu_above_active },
-	{ "query_gives_back", query_gives_back },
-	{ "query_follows_states", query_follows_states },
-	{ "reset_and_reuse", reset_and_reuse },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "harness.h"
 #include "rc.h"
 
 #define QKEY 0x11111111
@@ -222,8 +223,8 @@ static void copies(enum family which)
 	expect_copy(&there[2], group(2));
 }
 
-static void copies_ipv4(void) { copies(FAMILY_IPV4); }
-static void copies_ipv6(void) { copies(FAMILY_IPV6); }
+TEST(copies_ipv4) { copies(FAMILY_IPV4); }
+TEST(copies_ipv6) { copies(FAMILY_IPV6); }
 
 /* What is sent comes back to members on the same device, the sender itself included. */
 static void copies_here(enum family which)
@@ -254,12 +255,12 @@ static void copies_here(enum family which)
 	require(sender.target.bytes[GRH] == (uint8_t)sends, "the sender got no copy");
 }
 
-static void copies_here_ipv4(void) { copies_here(FAMILY_IPV4); }
-static void copies_here_ipv6(void) { copies_here(FAMILY_IPV6); }
+TEST(copies_here_ipv4) { copies_here(FAMILY_IPV4); }
+TEST(copies_here_ipv6) { copies_here(FAMILY_IPV6); }
 
 /* Each member looks at the Q_Key for itself. */
 /* Rules: MCG-3 */
-static void wrong_qkey(void)
+TEST(wrong_qkey)
 {
 	struct member other;
 
@@ -281,7 +282,7 @@ static void wrong_qkey(void)
 
 /* Who has no receive posted misses a message, and keeps nobody else from it. */
 /* Rules: MCG-3 */
-static void no_receive(void)
+TEST(no_receive)
 {
 	set_up(FAMILY_IPV4);
 	require_ok(attach(&there[0], group(5)));
@@ -296,7 +297,7 @@ static void no_receive(void)
 
 /* The number of a queue pair does not go with a group, nor that of all with one address. */
 /* Rules: MCG-2, VAL-13 */
-static void mismatched_destination(void)
+TEST(mismatched_destination)
 {
 	set_up(FAMILY_IPV4);
 	require_ok(attach(&there[0], group(6)));
@@ -341,11 +342,11 @@ static void detaching(enum family which)
 	expect_copy(&there[1], gid);
 }
 
-static void detaching_ipv4(void) { detaching(FAMILY_IPV4); }
-static void detaching_ipv6(void) { detaching(FAMILY_IPV6); }
+TEST(detaching_ipv4) { detaching(FAMILY_IPV4); }
+TEST(detaching_ipv6) { detaching(FAMILY_IPV6); }
 
 /* Rules: MCG-5 */
-static void refused(void)
+TEST(refused)
 {
 	union ibv_gid gid;
 	struct rc_pair pair;
@@ -432,7 +433,7 @@ static pid_t fill_half(void)
 }
 
 /* As many members as are advertised, and each gets a copy. */
-static void full_group(void)
+TEST(full_group)
 {
 	struct member *members;
 	pid_t other;
@@ -464,7 +465,7 @@ static void full_group(void)
 }
 
 /* Many groups, founded and left in an order of their own. */
-static void many_groups(void)
+TEST(many_groups)
 {
 	const unsigned int count = 300;
 	unsigned int i;
@@ -494,7 +495,7 @@ static void many_groups(void)
 }
 
 /* A queue pair that is attached stays, until its process goes. */
-static void attached_at_the_end(void)
+TEST(attached_at_the_end)
 {
 	pid_t child = fork();
 	int status;
@@ -514,23 +515,4 @@ static void attached_at_the_end(void)
 	require(!has_joined(group(11)), "the netdev is still in the group");
 }
 
-static const struct test tests[] = {
-	{ "copies_ipv4", copies_ipv4 },
-	{ "copies_ipv6", copies_ipv6 },
-	{ "copies_here_ipv4", copies_here_ipv4 },
-	{ "copies_here_ipv6", copies_here_ipv6 },
-	{ "wrong_qkey", wrong_qkey },
-	{ "no_receive", no_receive },
-	{ "mismatched_destination", mismatched_destination },
-	{ "detaching_ipv4", detaching_ipv4 },
-	{ "detaching_ipv6", detaching_ipv6 },
-	{ "refused", refused },
-	{ "full_group", full_group },
-	{ "many_groups", many_groups },
-	{ "attached_at_the_end", attached_at_the_end },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

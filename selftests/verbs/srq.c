@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "harness.h"
 #include "rc.h"
 
 #define PAIRS 4
@@ -98,7 +99,7 @@ static int set_size(uint32_t max_wr)
 
 /* The first that needs a receive gets the oldest. */
 /* Rules: SRQ-1 */
-static void in_order_for_all(void)
+TEST(in_order_for_all)
 {
 	unsigned int round, i;
 	uint64_t next = 0;
@@ -117,7 +118,7 @@ static void in_order_for_all(void)
 }
 
 /* Many times as many as there is room for, so that the ring goes round. */
-static void goes_round(void)
+TEST(goes_round)
 {
 	uint64_t i;
 
@@ -130,7 +131,7 @@ static void goes_round(void)
 }
 
 /* Rules: SRQ-2 */
-static void waits_for_a_receive(void)
+TEST(waits_for_a_receive)
 {
 	set_up(2, 8);
 	post_send(&pairs[0].a, 1, IBV_WR_SEND, IBV_SEND_SIGNALED, NULL, 0, 0);
@@ -140,7 +141,7 @@ static void waits_for_a_receive(void)
 	expect_wc(pairs[0].a.scq, 1, IBV_WC_SUCCESS, SOON_MS);
 }
 
-static void data_arrives(void)
+TEST(data_arrives)
 {
 	struct buffer mine, theirs;
 	struct ibv_sge from, to;
@@ -161,7 +162,7 @@ static void data_arrives(void)
 }
 
 /* Rules: SRQ-3 */
-static void limit_is_told_once(void)
+TEST(limit_is_told_once)
 {
 	unsigned int i;
 
@@ -183,7 +184,7 @@ static void limit_is_told_once(void)
 	require(async_event_within(&ends[1], IBV_EVENT_SRQ_LIMIT_REACHED, SOON_MS), "no event");
 }
 
-static void resized(void)
+TEST(resized)
 {
 	uint64_t i;
 
@@ -210,7 +211,7 @@ static void resized(void)
 	}
 }
 
-static void bad_sizes(void)
+TEST(bad_sizes)
 {
 	uint32_t max_wr, max_sge;
 
@@ -237,7 +238,7 @@ static void bad_sizes(void)
 
 /* The end of a queue pair takes nothing with it that another one could use. */
 /* Rules: SRQ-5 */
-static void error_leaves_the_rest(void)
+TEST(error_leaves_the_rest)
 {
 	set_up(2, 8);
 	post_many(0, 2);
@@ -257,7 +258,7 @@ static void error_leaves_the_rest(void)
 
 /* A receive for memory that the queue's domain does not have fails whoever takes it. */
 /* Rules: SRQ-4 */
-static void memory_of_another_domain(void)
+TEST(memory_of_another_domain)
 {
 	struct ibv_pd *own, *other;
 	struct buffer buffer;
@@ -403,7 +404,7 @@ static void expect_room(uint32_t count)
 	require(ibv_post_srq_recv(srq, &wr, &bad) == ENOMEM, "some of what was posted is not there");
 }
 
-static void resized_disturbs_nobody(void)
+TEST(resized_disturbs_nobody)
 {
 	bool is_good = false;
 	int64_t took, worst;
@@ -450,7 +451,7 @@ static void *take_all(void *count)
 }
 
 /* Receives are taken all the time, and posted between the changes of size. */
-static void resized_under_traffic(void)
+TEST(resized_under_traffic)
 {
 	static const uint32_t sizes[] = { 6000, 4200, 9000, 4095 };
 	uint64_t posted, count = 5000;
@@ -473,7 +474,7 @@ static void resized_under_traffic(void)
 	expect_oldest(taken, posted);
 }
 
-static void killed_while_resized(void)
+TEST(killed_while_resized)
 {
 	int64_t begin, took;
 	unsigned int round;
@@ -508,22 +509,4 @@ static void killed_while_resized(void)
 	}
 }
 
-static const struct test tests[] = {
-	{ "in_order_for_all", in_order_for_all },
-	{ "goes_round", goes_round },
-	{ "waits_for_a_receive", waits_for_a_receive },
-	{ "data_arrives", data_arrives },
-	{ "limit_is_told_once", limit_is_told_once },
-	{ "resized", resized },
-	{ "bad_sizes", bad_sizes },
-	{ "error_leaves_the_rest", error_leaves_the_rest },
-	{ "memory_of_another_domain", memory_of_another_domain },
-	{ "resized_disturbs_nobody", resized_disturbs_nobody },
-	{ "resized_under_traffic", resized_under_traffic },
-	{ "killed_while_resized", killed_while_resized },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

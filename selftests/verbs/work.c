@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "harness.h"
 #include "rc.h"
 
 /* How long to look for a completion that must not come. */
@@ -67,7 +68,7 @@ static void expect_alive(struct rc_pair *alive)
 
 /* A request which was refused is not done later, either. */
 /* Rules: STA-7 */
-static void post_before_rts(void)
+TEST(post_before_rts)
 {
 	static const enum ibv_qp_state states[] = { IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR };
 	struct ibv_sge sge;
@@ -98,7 +99,7 @@ static void post_before_rts(void)
 
 /* Receives may be posted from INIT on. */
 /* Rules: STA-8 */
-static void post_recv_in_init(void)
+TEST(post_recv_in_init)
 {
 	struct rc_address a, b;
 
@@ -174,7 +175,7 @@ static struct ibv_send_wr target_wr(enum ibv_wr_opcode opcode, struct ibv_sge *s
 	};
 }
 
-static void unknown_opcodes(void)
+TEST(unknown_opcodes)
 {
 	static const unsigned int opcodes[] = {
 		IBV_WR_TSO, IBV_WR_DRIVER1, 17, 31, 32, 99, 255, 0x100, 0x7fffffff, 0xffffffff,
@@ -193,7 +194,7 @@ static void unknown_opcodes(void)
 	expect_alive(&pair);
 }
 
-static void too_many_sges(void)
+TEST(too_many_sges)
 {
 	enum { COUNT = 1000 };
 	static struct ibv_sge sges[COUNT];
@@ -220,7 +221,7 @@ static void too_many_sges(void)
 	expect_alive(&pair);
 }
 
-static void inline_too_long(void)
+TEST(inline_too_long)
 {
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
@@ -239,7 +240,7 @@ static void inline_too_long(void)
 }
 
 /* READ cannot be inline: its data have to go somewhere. */
-static void inline_read(void)
+TEST(inline_read)
 {
 	struct ibv_sge sge;
 	struct ibv_send_wr wr;
@@ -253,7 +254,7 @@ static void inline_read(void)
 }
 
 /* The queue is full when it is full, and no sooner. */
-static void full_queues(void)
+TEST(full_queues)
 {
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
@@ -310,7 +311,7 @@ static size_t bad_sges(struct bad_sge bad[], struct buffer *constant)
 }
 
 /* Rules: MEM-7 */
-static void bad_gathers(void)
+TEST(bad_gathers)
 {
 	static const enum ibv_wr_opcode opcodes[] = {
 		IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
@@ -334,7 +335,7 @@ static void bad_gathers(void)
 }
 
 /* The second SGE counts as much as the first one. */
-static void bad_second_sge(void)
+TEST(bad_second_sge)
 {
 	struct ibv_send_wr wr;
 	struct ibv_sge sges[2];
@@ -348,7 +349,7 @@ static void bad_second_sge(void)
 }
 
 /* Rules: MEM-8 */
-static void read_into_read_only(void)
+TEST(read_into_read_only)
 {
 	struct buffer constant;
 	struct ibv_send_wr wr;
@@ -387,7 +388,7 @@ static void bad_scatter(struct ibv_sge *sge, const char *what)
 }
 
 /* Of a receive that passes the end of its region counts what a message fills. */
-static void receive_beyond_region(void)
+TEST(receive_beyond_region)
 {
 	struct ibv_sge sge, from;
 	struct ibv_wc wc;
@@ -408,7 +409,7 @@ static void receive_beyond_region(void)
 }
 
 /* Rules: MEM-7, MEM-8 */
-static void bad_scatters(void)
+TEST(bad_scatters)
 {
 	struct bad_sge bad[16];
 	struct buffer constant;
@@ -429,7 +430,7 @@ static void bad_scatters(void)
 /* ---- lengths ----------------------------------------------------------- */
 
 /* Sums of lengths that don't fit 32 bits, or are more than a message may have. */
-static void lengths_that_overflow(void)
+TEST(lengths_that_overflow)
 {
 	static const struct { const char *what; uint32_t lengths[3]; } cases[] = {
 		{ "4 GiB, which is 0 in 32 bits", { 0x80000000, 0x80000000, 0 } },
@@ -460,7 +461,7 @@ static void lengths_that_overflow(void)
 
 /* ---- READ depth -------------------------------------------------------- */
 
-static void read_at_depth_0(void)
+TEST(read_at_depth_0)
 {
 	struct ibv_sge sge;
 	struct ibv_send_wr wr;
@@ -474,7 +475,7 @@ static void read_at_depth_0(void)
 }
 
 /* More READs than may be outstanding wait for their turn. */
-static void reads_beyond_depth(void)
+TEST(reads_beyond_depth)
 {
 	struct rc_pair shallow;
 	struct ibv_sge sge;
@@ -523,7 +524,7 @@ static void expect_flushed(struct rc *rc, unsigned int first)
 
 /* The peer has no receives, so nothing can complete but by flushing. */
 /* Rules: CPL-1 */
-static void flush_in_err(void)
+TEST(flush_in_err)
 {
 	set_up_pair();
 	post_to_be_flushed(&pair.a, 0);
@@ -533,7 +534,7 @@ static void flush_in_err(void)
 	expect_no_wc(pair.a.rcq, 0);
 }
 
-static void flush_sends_posted_in_err(void)
+TEST(flush_sends_posted_in_err)
 {
 	unsigned int i;
 
@@ -546,7 +547,7 @@ static void flush_sends_posted_in_err(void)
 	expect_no_wc(pair.a.scq, QUIET_MS);
 }
 
-static void flush_recvs_posted_in_err(void)
+TEST(flush_recvs_posted_in_err)
 {
 	unsigned int i;
 
@@ -560,7 +561,7 @@ static void flush_recvs_posted_in_err(void)
 }
 
 /* In INIT there is nothing to flush but receives. */
-static void flush_from_init(void)
+TEST(flush_from_init)
 {
 	unsigned int i;
 
@@ -576,7 +577,7 @@ static void flush_from_init(void)
 }
 
 /* What was before the failing request is done, what comes after is flushed. */
-static void flush_after_failure(void)
+TEST(flush_after_failure)
 {
 	struct ibv_sge good, bad;
 	unsigned int i;
@@ -602,7 +603,7 @@ static void flush_after_failure(void)
 }
 
 /* Under traffic, and again and again: each exactly once, successes first. */
-static void flush_under_traffic(void)
+TEST(flush_under_traffic)
 {
 	struct ibv_sge sge;
 	struct ibv_wc wc;
@@ -632,7 +633,7 @@ static void flush_under_traffic(void)
 }
 
 /* Destroys while there is work to do, in bounded time. */
-static void destroy_under_traffic(void)
+TEST(destroy_under_traffic)
 {
 	struct ibv_sge sge;
 	unsigned int round, i;
@@ -678,7 +679,7 @@ static void leave_sqd(struct rc *rc)
 }
 
 /* What has begun is finished, what has not waits for RTS. */
-static void drain_and_go_on(void)
+TEST(drain_and_go_on)
 {
 	enum { COUNT = 8 };
 	unsigned int i, done;
@@ -713,7 +714,7 @@ static void drain_and_go_on(void)
 	expect_no_wc(pair.b.rcq, 0);
 }
 
-static void drain_when_idle(void)
+TEST(drain_when_idle)
 {
 	unsigned int i;
 
@@ -730,7 +731,7 @@ static void drain_when_idle(void)
 
 /* A responder answers in SQD. */
 /* Rules: STA-13 */
-static void respond_when_drained(void)
+TEST(respond_when_drained)
 {
 	struct ibv_sge sge;
 
@@ -744,7 +745,7 @@ static void respond_when_drained(void)
 }
 
 /* It can be left for RESET or ERR at any time, even while it drains. */
-static void leave_while_draining(void)
+TEST(leave_while_draining)
 {
 	unsigned int i;
 
@@ -767,7 +768,7 @@ static void leave_while_draining(void)
 /* ---- one device -------------------------------------------------------- */
 
 /* Both ends of a connection on one device, and a queue pair connected to itself. */
-static void loopback(void)
+TEST(loopback)
 {
 	struct buffer into;
 	struct rc self;
@@ -806,37 +807,4 @@ static void loopback(void)
 	require(!memcmp(source.bytes, into.bytes, SIZE), "SEND brought wrong data");
 }
 
-static const struct test tests[] = {
-	{ "post_before_rts", post_before_rts },
-	{ "post_recv_in_init", post_recv_in_init },
-	{ "unknown_opcodes", unknown_opcodes },
-	{ "too_many_sges", too_many_sges },
-	{ "inline_too_long", inline_too_long },
-	{ "inline_read", inline_read },
-	{ "full_queues", full_queues },
-	{ "bad_gathers", bad_gathers },
-	{ "bad_second_sge", bad_second_sge },
-	{ "read_into_read_only", read_into_read_only },
-	{ "bad_scatters", bad_scatters },
-	{ "receive_beyond_region", receive_beyond_region },
-	{ "lengths_that_overflow", lengths_that_overflow },
-	{ "read_at_depth_0", read_at_depth_0 },
-	{ "reads_beyond_depth", reads_beyond_depth },
-	{ "flush_in_err", flush_in_err },
-	{ "flush_sends_posted_in_err", flush_sends_posted_in_err },
-	{ "flush_recvs_posted_in_err", flush_recvs_posted_in_err },
-	{ "flush_from_init", flush_from_init },
-	{ "flush_after_failure", flush_after_failure },
-	{ "flush_under_traffic", flush_under_traffic },
-	{ "destroy_under_traffic", destroy_under_traffic },
-	{ "drain_and_go_on", drain_and_go_on },
-	{ "drain_when_idle", drain_when_idle },
-	{ "respond_when_drained", respond_when_drained },
-	{ "leave_while_draining", leave_while_draining },
-	{ "loopback", loopback },
-};
-
-int main(int argc, char **argv)
-{
-	return run_tests(tests, ARRAY_SIZE(tests), argc, argv);
-}
+TEST_HARNESS_MAIN

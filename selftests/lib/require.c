@@ -5,10 +5,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "harness.h"
+#include <kselftest.h>
 
-/* The exit statuses of kselftest. */
-enum { STATUS_PASS = 0, STATUS_FAIL = 1, STATUS_SKIP = 4 };
+#include "require.h"
 
 int64_t now_ns(void)
 {
@@ -64,17 +63,19 @@ void fail_at(const char *file, int line, const char *format, ...)
 	va_start(args, format);
 	vnote(format, args);
 	va_end(args);
-	_exit(STATUS_FAIL);
+	_exit(KSFT_FAIL);
 }
 
+/* As the harness writes a reason. */
 void skip(const char *format, ...)
 {
 	va_list args;
 
+	printf("#      SKIP      ");
 	va_start(args, format);
 	vnote(format, args);
 	va_end(args);
-	_exit(STATUS_SKIP);
+	_exit(KSFT_SKIP);
 }
 
 void shell(const char *format, ...)
@@ -90,26 +91,4 @@ void shell(const char *format, ...)
 	status = system(command);
 	require(status == 0, "status 0x%x: %s", status, command);
 	free(command);
-}
-
-int run_tests(const struct test *tests, size_t count, int argc, char **argv)
-{
-	size_t i;
-
-	if (argc != 2) {
-		fprintf(stderr, "usage: %s -l | NAME\n", argv[0]);
-		return STATUS_FAIL;
-	}
-	for (i = 0; i < count; i++) {
-		if (!strcmp(argv[1], "-l")) {
-			printf("%s\n", tests[i].name);
-		} else if (!strcmp(argv[1], tests[i].name)) {
-			tests[i].run();
-			return STATUS_PASS;
-		}
-	}
-	if (!strcmp(argv[1], "-l"))
-		return STATUS_PASS;
-	fprintf(stderr, "%s: no test %s\n", argv[0], argv[1]);
-	return STATUS_FAIL;
 }
