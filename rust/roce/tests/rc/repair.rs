@@ -785,7 +785,10 @@ fn gaps_in_several_reads_cost_few_round_trips() {
         assert!(trips <= most, "{trips} round trips, losses {index}");
         // None is asked for twice.
         let asked = net.ends[A].transmitted.len() - sent;
-        assert!(asked <= 3 * READS as usize, "{asked} requests, losses {index}");
+        assert!(
+            asked <= 3 * READS as usize,
+            "{asked} requests, losses {index}"
+        );
     }
 }
 
