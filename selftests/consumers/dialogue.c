@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 #include <netdb.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #define MOST 65536
+#define IDLE_S 5
 
 static const size_t lengths[] = { 1, 40, 3, 1000, MOST, 17 };
 static unsigned char line[MOST], heard[MOST];
@@ -61,10 +63,21 @@ static void hear_all(int fd, size_t length)
 			die("recv");
 }
 
+/* Whoever waits in recv() over rsockets learns by what is sent alone that the peer is gone. */
+static void keep_alive(int fd)
+{
+	int on = 1, idle = IDLE_S;
+
+	if (setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle)) ||
+	    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on)))
+		die("setsockopt");
+}
+
 static int talk(int fd, unsigned long rounds)
 {
 	size_t length;
 
+	keep_alive(fd);
 	for (unsigned long turn = 0; turn < rounds; turn++) {
 		length = lengths[turn % (sizeof(lengths) / sizeof(*lengths))];
 		for (size_t at = 0; at < length; at++)
