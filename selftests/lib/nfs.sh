@@ -89,6 +89,12 @@ nfs_end()
 	umount "$1"
 }
 
+# nfs_stop NAMESPACE: the kernel's threads, which outlive a killed server.
+nfs_stop()
+{
+	! nfs_is_served "$1" || ip netns exec "$1" sh -c "mount -t nfsd nfsd /proc/fs/nfsd && rpc.nfsd 0"
+}
+
 # nfs_mount NAMESPACE ADDRESS DIRECTORY SERVED: seen by everybody, though it is this namespace's.
 nfs_mount()
 {
