@@ -25,7 +25,8 @@ class Context:
     report: Report
     cache: pathlib.Path
     driver: str = "ferroce"
-    flavour: str = ""
+    # The environment has chosen a flavour, or an architecture.
+    has_flavour: bool = False
     soak: str = ""
     # The default kernel, and the newest one of each other series.
     releases: list[str] = field(default_factory=list)
@@ -45,7 +46,7 @@ def make_context(environment):
     if minutes := number_of(environment, "CHECK_MINUTES"):
         report.deadline = int(environment["FERROCE_START"]) + 60 * int(minutes)
     return Context(report, pathlib.Path(environment["CACHE"]), environment.get("DRIVER") or "ferroce",
-                   environment.get("FLAVOUR", ""), number_of(environment, "SOAK_SECONDS"))
+                   bool(environment.get("FLAVOUR") or environment.get("ARCH")), number_of(environment, "SOAK_SECONDS"))
 
 
 def debug_programs(names):

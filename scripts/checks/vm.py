@@ -93,15 +93,16 @@ def commit_of_tree():
 
 
 def flavour_release(context):
-    """Return the kernel of the flavour in turn, or of FLAVOUR. Return none if there is no such kernel."""
-    if context.flavour:
+    """Return the kernel of the flavour in turn, or of FLAVOUR and ARCH. Return none if there is no such kernel."""
+    if context.has_flavour:
         return context.releases[0]
-    series, flavour = plan.flavour_in_turn(commit_of_tree())
-    step(f"the flavour in turn is {flavour}, series {series}")
+    series, arch, flavour = plan.flavour_in_turn(commit_of_tree())
+    name = f"{flavour or 'usual'} of {arch}, series {series}"
+    step(f"the flavour in turn: {name}")
     try:
-        return capture(["qemu/kernel"], {"SERIES": series, "FLAVOUR": flavour})
+        return capture(["qemu/kernel"], {"SERIES": series, "ARCH": arch, "FLAVOUR": flavour})
     except Failed:
-        context.report.skip(f"the flavour {flavour}, series {series}: it could not be had")
+        context.report.skip(f"the flavour {name}: it could not be had")
         return None
 
 
