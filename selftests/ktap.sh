@@ -160,7 +160,7 @@ wait_for()
 	done
 }
 
-# huge_pages COUNT: reserves as many, of 2 MiB.
+# huge_pages COUNT: reserves as many, of the default size.
 huge_pages()
 {
 	wait_for 30 ktap_reserve_huge_pages "$1" >/dev/null ||

@@ -5,7 +5,6 @@
 #include "region.h"
 
 #define MIN_GUARD 64
-#define HUGE_PAGE (2UL << 20)
 
 static const char *const memory_names[MEMORIES] = {
 	[PINNED] = "pinned", [HUGE_PAGES] = "huge", [ON_DEMAND] = "on_demand",
@@ -93,7 +92,7 @@ static int register_dmabuf(struct region *region, int buffer)
 static int map(struct region *region, struct rng *rng, size_t size)
 {
 	size_t before = MIN_GUARD + rng_below(rng, PAGE), after = MIN_GUARD + rng_below(rng, 256);
-	size_t page = region->memory == HUGE_PAGES ? HUGE_PAGE : PAGE;
+	size_t page = region->memory == HUGE_PAGES ? huge_page_size() : PAGE;
 	int huge = region->memory == HUGE_PAGES ? MAP_HUGETLB : 0, buffer = -1;
 
 	before -= before % region->align;

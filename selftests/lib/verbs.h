@@ -70,6 +70,12 @@ static inline bool has_transparent_huge_pages(void)
 	return !access("/sys/kernel/mm/transparent_hugepage", F_OK);
 }
 
+/* The size of a huge page: as much as a whole table of pages maps.  It follows the size of a page. */
+static inline size_t huge_page_size(void)
+{
+	return PAGE / sizeof(uint64_t) * PAGE;
+}
+
 /* Has these bytes be transparent huge pages. */
 static inline void make_huge_pages(void *bytes, size_t size)
 {

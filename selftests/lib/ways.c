@@ -5,7 +5,8 @@
 #include "stream.h"
 #include "ways.h"
 
-#define PLAIN_SIZE (128UL << 10)
+/* Twice what a target has at most. */
+#define PLAIN_SIZE (32 * PAGE_MOST)
 #define WORD 8
 #define ADDEND 0x0102030405060708UL
 

@@ -27,7 +27,7 @@
 #define PAGES 16
 #define SIZE (PAGES * PAGE)
 #define SIZE_MOST (PAGES * PAGE_MOST)
-#define HUGE (2UL << 20)
+#define HUGE huge_page_size()
 
 #ifndef MADV_SOFT_OFFLINE
 #define MADV_SOFT_OFFLINE 101

@@ -21,7 +21,7 @@
 #include "../lib/ways.h"
 
 #define SIZE (16 * PAGE)
-#define HUGE (2UL << 20)
+#define HUGE huge_page_size()
 #define BEGIN 77		/* of what is used, and as much is left at the end */
 /* What answers late does so after this. */
 #define LATE_MS 30
@@ -588,7 +588,7 @@ static void make_ring(struct memory *memory)
 	struct ring ring;
 
 	rings_list(ends[0].context, &before);
-	memory->cq = ibv_create_cq(ends[0].context, 2000, NULL, NULL, 0);
+	memory->cq = ibv_create_cq(ends[0].context, SIZE / 32, NULL, NULL, 0);
 	require(memory->cq, "ibv_create_cq: %s", strerror(errno));
 	rings_since(ends[0].context, &before, &ring, 1);
 	require(ring.size >= SIZE + PAGE, "a ring of %zu bytes", ring.size);

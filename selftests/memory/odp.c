@@ -982,7 +982,7 @@ TEST(implicit)
 
 TEST(huge_pages)
 {
-	size_t size = 2UL << 20;
+	size_t size = huge_page_size();
 	uint8_t *bytes = mmap(NULL, 2 * size, PROT_READ | PROT_WRITE,
 			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
 
