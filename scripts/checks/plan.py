@@ -8,8 +8,10 @@ from dataclasses import dataclass
 # The kernels to test beside the default one, the newest of the archive.
 SERIES_SUPPORTED = ("7.2", "7.3")
 
-# Debian's flavours beside the usual one: the values of ARCH and FLAVOUR.
-FLAVOURS_SUPPORTED = (("amd64", "cloud"), ("amd64", "rt"), ("arm64", ""), ("arm64", "16k"))
+# Debian's flavours beside the usual one, of which each run tests one: the values of SERIES, ARCH and FLAVOUR.
+FLAVOURS_IN_TURN = (("7.2", "amd64", "cloud"), ("7.2", "amd64", "rt"),
+                    ("7.3", "amd64", "cloud"), ("7.3", "amd64", "rt"),
+                    ("7.3", "arm64", ""), ("7.3", "arm64", "16k"))
 
 # Programs for the differences of a flavour: another way to load the module, sleeping locks, softirqs in threads,
 # other page sizes.
@@ -169,8 +171,7 @@ def other_series(default):
 
 def flavour_in_turn(commit):
     """Return the series, the architecture and the flavour for a commit. It has the same choice in each run."""
-    turns = [(series, *flavour) for series in SERIES_SUPPORTED for flavour in FLAVOURS_SUPPORTED]
-    return turns[int(commit[:7], 16) % len(turns)]
+    return FLAVOURS_IN_TURN[int(commit[:7], 16) % len(FLAVOURS_IN_TURN)]
 
 
 def needs_spdx(name):
