@@ -704,9 +704,10 @@ static int drain_shared(struct pair *pair)
 	return 0;
 }
 
-/* Interrupts are disabled, as under the locks of users. */
+/* Under a lock of the user's, with interrupts disabled. With PREEMPT_RT such a lock does not disable them. */
 static int interrupts_off(struct pair *pair)
 {
+	static DEFINE_SPINLOCK(lock);
 	struct request send, recv;
 	unsigned long flags;
 	int i;
@@ -717,10 +718,10 @@ static int interrupts_off(struct pair *pair)
 		fill(pair->a.buffer, 3000, i);
 		request_init(&send, &pair->a);
 		request_init(&recv, &pair->b);
-		local_irq_save(flags);
+		spin_lock_irqsave(&lock, flags);
 		posted_recv = post_recv(&recv, 0x10000, 0x10000);
 		posted_send = post_send(&send, 0, 3000);
-		local_irq_restore(flags);
+		spin_unlock_irqrestore(&lock, flags);
 		expect_eq(posted_recv, 0);
 		expect_eq(posted_send, 0);
 		check(request_wait_status(&send, IB_WC_SUCCESS));

@@ -109,9 +109,10 @@ static int send_imm(struct pair *pair)
 	return exchange(pair, true);
 }
 
-/* An address handle that is made, used and gone with interrupts disabled, as ib_cm has it. */
+/* An address handle that is made, used and gone under a lock with interrupts disabled, as ib_cm has it. */
 static int atomic(struct pair *pair)
 {
+	static DEFINE_SPINLOCK(lock);
 	struct request send, recv;
 	struct rdma_ah_attr attr;
 	unsigned long flags;
@@ -125,14 +126,14 @@ static int atomic(struct pair *pair)
 		request_init(&send, &pair->a);
 		request_init(&recv, &pair->b);
 		check(post_recv(&recv, 0x8000, 2048));
-		local_irq_save(flags);
+		spin_lock_irqsave(&lock, flags);
 		ah = new_ah(&pair->a, &pair->b, 0);
 		error = IS_ERR(ah) ? PTR_ERR(ah) : rdma_query_ah(ah, &attr);
 		if (!error)
 			error = send_by(&send, ah, pair->b.qp->qp_num, 0, 100, false);
 		if (!IS_ERR(ah))
 			rdma_destroy_ah(ah, 0);
-		local_irq_restore(flags);
+		spin_unlock_irqrestore(&lock, flags);
 		expect_eq(error, 0);
 		check(request_wait_status(&send, IB_WC_SUCCESS));
 		check(arrives(&recv, &pair->a, 0x8000, 100, i));
