@@ -646,6 +646,11 @@ void rust_helper_skb_orphan(struct sk_buff *skb)
 	skb_orphan(skb);
 }
 
+u32 rust_helper_dst_mtu(const struct dst_entry *dst)
+{
+	return dst_mtu(dst);
+}
+
 void rust_helper_nf_reset_ct(struct sk_buff *skb)
 {
 	nf_reset_ct(skb);

@@ -496,6 +496,10 @@ unsafe fn send_routed(skb: NonNull<sk_buff>, path: &mut Path) -> Fate {
     // SAFETY: The route stays in this read side of RCU. An owner that keeps the skb for longer takes
     // a reference. The netdev of a route is valid in a read side, and so is its namespace.
     let send = |dst: NonNull<_>| unsafe {
+        if !fits(skb, dst) {
+            bindings::consume_skb(skb);
+            return TOO_LONG;
+        }
         bindings::skb_dst_set_noref(skb, dst.as_ptr());
         let net = bindings::dst_dev_net_rcu(dst.as_ptr());
         match path.headers {
@@ -517,6 +521,36 @@ unsafe fn send_routed(skb: NonNull<sk_buff>, path: &mut Path) -> Fate {
         }
     }
 }
+
+/// The result for a packet that is longer than the MTU of its route.
+const TOO_LONG: i32 = -(bindings::EMSGSIZE as i32);
+
+/// Returns true if the packets of `skb` fit the MTU of the route `dst`.
+///
+/// The IP stack would answer a longer one by an ICMP message to its sender, which is this machine. Then the
+/// route keeps the small MTU for ten minutes, even if that of the netdev has become larger again.
+///
+/// # Safety
+///
+/// Both must be valid.
+#[inline]
+unsafe fn fits(skb: *mut sk_buff, dst: NonNull<bindings::dst_entry>) -> bool {
+    // SAFETY: The caller promises that the skb is valid.
+    let len = unsafe { (*skb).len };
+    if len <= ALWAYS_FITS {
+        return true;
+    }
+    // SAFETY: The caller promises that the route is valid.
+    let mtu = unsafe { bindings::dst_mtu(dst.as_ptr()) };
+    if len <= mtu {
+        return true;
+    }
+    // SAFETY: The caller promises that the skb is valid. Only a train is asked for its segments.
+    unsafe { bindings::skb_is_gso(skb) && bindings::skb_gso_validate_network_len(skb, mtu) }
+}
+
+/// The length of a packet that needs no look at the MTU: the least that an IPv4 host must take.
+const ALWAYS_FITS: u32 = 576;
 
 /// `NET_XMIT_CN`: taken, although the queue is filling up.
 pub(super) const CONGESTION: i32 = 2;
