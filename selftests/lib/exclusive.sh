@@ -13,6 +13,12 @@ gid_in()
 	ip netns exec "$1" bash -c 'gid_index "$@"' _ "$2" "$3"
 }
 
+# has NAMESPACE DEVICE: the device is in it.
+has()
+{
+	ip netns exec "$1" rdma link show "$2/1" >/dev/null 2>&1
+}
+
 exclusive_links_up()
 {
 	# Devices of a dying namespace may still have the names.

@@ -21,14 +21,9 @@ pub(super) fn query(device: &IbDevice<Verbs>, port: u32) -> Result<PortAttr> {
 /// Handles the events of the netdev that a device has missed while it was not registered: at the
 /// beginning, or during a move to another namespace. May sleep.
 pub(super) fn catch_up(device: &Registered<Verbs>) {
-    // A netdev that is removed or moved is marked before anybody is told.
-    let netdev = device.shared.port.netdev();
-    match netdev
-        .ok()
-        .filter(|netdev| netdev.is_registered() && !netdev.is_moving())
-    {
-        Some(netdev) => tell_state(device, &netdev),
-        None => remove(device),
+    match device.shared.port.netdev() {
+        Ok(netdev) if netdev.is_staying() => tell_state(device, &netdev),
+        _ => remove(device),
     }
 }
 

@@ -497,18 +497,17 @@ unsafe fn send_routed(skb: NonNull<sk_buff>, path: &mut Path) -> Fate {
     // a reference. The netdev of a route is valid in a read side, and so is its namespace.
     let send = |dst: NonNull<_>| unsafe {
         if !fits(skb, dst) {
-            bindings::consume_skb(skb);
-            return TOO_LONG;
+            return None;
         }
         bindings::skb_dst_set_noref(skb, dst.as_ptr());
         let net = bindings::dst_dev_net_rcu(dst.as_ptr());
-        match path.headers {
+        Some(match path.headers {
             Headers::V4(_) => bindings::ip_local_out(net, ptr::null_mut(), skb),
             Headers::V6(_) => bindings::ip6_local_out(net, ptr::null_mut(), skb),
-        }
+        })
     };
     let sent = match &path.routing {
-        Some(Routing::Routed(route)) => route.with(send),
+        Some(Routing::Routed(route)) => route.with(send).flatten(),
         Some(Routing::OnLink { .. }) | None => None,
     };
     match sent {
@@ -521,9 +520,6 @@ unsafe fn send_routed(skb: NonNull<sk_buff>, path: &mut Path) -> Fate {
         }
     }
 }
-
-/// The result for a packet that is longer than the MTU of its route.
-const TOO_LONG: i32 = -(bindings::EMSGSIZE as i32);
 
 /// Returns true if the packets of `skb` fit the MTU of the route `dst`.
 ///

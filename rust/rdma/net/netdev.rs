@@ -207,11 +207,11 @@ impl NetDevice {
         unsafe { bindings::netdev_is_registered(self.as_raw()) }
     }
 
-    /// Returns true if it is on its way to another namespace. The notifier of its removal from the old one
-    /// comes after that has begun, and before it ends.
-    pub fn is_moving(&self) -> bool {
+    /// Returns true if it is registered, and not on its way to another namespace. It leaves this state
+    /// before the notifier of its removal from its namespace.
+    pub fn is_staying(&self) -> bool {
         // SAFETY: The netdev is valid.
-        unsafe { bindings::netdev_is_moving(self.as_raw()) }
+        self.is_registered() && !unsafe { bindings::netdev_is_moving(self.as_raw()) }
     }
 
     /// Returns true if it is a pure software device without a lower device. It has no queues, and passes

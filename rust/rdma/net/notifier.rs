@@ -258,7 +258,7 @@ impl Watched {
         let mut places = self.places.lock();
         // A netdev that is removed, or moves to another namespace, leaves this state before the notifier
         // forgets it. So a place that is added here is either refused or forgotten.
-        if !dev.is_registered() || dev.is_moving() {
+        if !dev.is_staying() {
             return Err(ENODEV);
         }
         if let Some(place) = places.iter().find(|place| place.is_of(dev)) {

@@ -165,19 +165,14 @@ impl<'a> RxPacket<'a> {
         let datagram = Datagram { ..*self };
         core::mem::forget(self);
         let skb = datagram.skb.as_ptr();
-        // The socket, the route and the netdev may be freed after the read side in which it was
-        // received. The end of a network namespace waits for all references to its connections and
-        // to its IPsec states.
+        // The socket may be freed after the read side in which it was received.
         //
         // SAFETY: The skb is ours, and only this thread has it.
         unsafe {
             if !datagram.is_own {
                 bindings::skb_orphan(skb);
             }
-            bindings::skb_dst_drop(skb);
-            bindings::nf_reset_ct(skb);
-            bindings::skb_ext_reset(skb);
-            *dev_of(skb) = core::ptr::null_mut();
+            detach(skb);
         }
         // INVARIANT: It is the same datagram, and nobody else has it.
         HeldPacket::from_parts(datagram, None)
@@ -196,15 +191,8 @@ impl<'a> RxPacket<'a> {
         // SAFETY: The skb is ours. Nothing here writes to its bytes, which the clone shares.
         let clone = unsafe { kernel::bindings::skb_clone(self.skb.as_ptr(), GFP_ATOMIC) };
         let clone = NonNull::new(clone).ok_or(ENOMEM)?;
-        // The clone has all of these but the socket.
-        //
-        // SAFETY: The clone is ours, and only this thread has it.
-        unsafe {
-            bindings::skb_dst_drop(clone.as_ptr());
-            bindings::nf_reset_ct(clone.as_ptr());
-            bindings::skb_ext_reset(clone.as_ptr());
-            *dev_of(clone.as_ptr()) = core::ptr::null_mut();
-        }
+        // SAFETY: The clone is ours, and only this thread has it. It has no socket.
+        unsafe { detach(clone.as_ptr()) };
         let datagram = Datagram {
             skb: clone,
             ..**self
@@ -238,6 +226,24 @@ impl<'a> RxPacket<'a> {
     #[inline]
     pub fn device(&self) -> Option<&'a NetDevice> {
         self.dev
+    }
+}
+
+/// Drops the references of a received skb, so that it can be kept.
+///
+/// The route and the netdev may be freed after the read side in which it was received. The end of a
+/// network namespace waits for all references to its connections and to its IPsec states.
+///
+/// # Safety
+///
+/// Only the caller may have the skb.
+unsafe fn detach(skb: *mut sk_buff) {
+    // SAFETY: By the safety requirements nobody else has the skb.
+    unsafe {
+        bindings::skb_dst_drop(skb);
+        bindings::nf_reset_ct(skb);
+        bindings::skb_ext_reset(skb);
+        *dev_of(skb) = core::ptr::null_mut();
     }
 }
 

@@ -737,13 +737,19 @@ fn gaps_behind_a_read_need_no_timer() {
 const READS: u64 = 8;
 const RESPONSES: u64 = 16;
 
-/// Posts READs over a path of 1 ms, to a peer that is known to keep packets, or to drop them.
-fn reads_behind_a_loss(keeps: bool) -> Net {
+/// Makes a connection over a path of 1 ms, to a peer that is known to keep packets, or to drop them.
+fn behind_a_loss(keeps: bool) -> Net {
     let mut net = way(500_000, 16, 18);
     net.ends[B].keeps = keeps;
     net.post(A, 0, write(0), 0, 256 * 64);
     lose_to(&mut net, B, |number| number == 20);
     net.run();
+    net
+}
+
+/// Posts READs there.
+fn reads_behind_a_loss(keeps: bool) -> Net {
+    let mut net = behind_a_loss(keeps);
     let len = 256 * RESPONSES as u32;
     for id in 1..=READS {
         let at = 0x1000 * id as usize;
@@ -827,10 +833,7 @@ fn nothing_is_asked_for_in_advance_of_a_peer_that_may_drop_packets() {
 // Rules: RTY-24
 #[test]
 fn an_atomic_write_is_not_sent_without_its_payload() {
-    let mut net = way(500_000, 16, 18);
-    net.post(A, 0, write(0), 0, 256 * 64);
-    lose_to(&mut net, B, |number| number == 20);
-    net.run();
+    let mut net = behind_a_loss(true);
     net.post(A, 1, read(0), 0x10_0000, 256 * 4);
     net.post(A, 2, atomic_write(0x3000), 0x11_0000, 8);
     net.post(A, 3, read(0), 0x12_0000, 256 * 4);
