@@ -158,7 +158,7 @@ help:
 	@echo '  bench    speed beside rdma_rxe and TCP (ROUNDS=3; QUICK=1: few cases)'
 	@echo '  bench-count  the same in instructions, which repeat (CHECK=1: fails if it is slower)'
 	@echo '  bench-explore  random workloads beside rdma_rxe (SEEDS=1..100 SEED=7 LINE="..." ICOUNT=1 QUICK=1)'
-	@echo '  bench-apps  UCX, Open MPI, libfabric, qperf, NVMe-oF, NFS beside rdma_rxe (QUICK=1 CASES="UCX*")'
+	@echo '  bench-apps  UCX, Open MPI, libfabric, qperf, NVMe-oF, NFS beside rdma_rxe (QUICK=1 CASES="UCX*"; PROFILE=1: where the time goes)'
 	@echo '  consumers  common RDMA programs, with either driver: consumers.rst (QUICK=1)'
 	@echo 'Other:'
 	@echo '  sim      the protocol over bad networks on virtual time, many thousand times'

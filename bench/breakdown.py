@@ -12,6 +12,7 @@ KINDS = (
     ("idle", None, r"safe_halt|default_idle|cpu_idle|do_idle"),
     ("the driver", r"^(ferroce|rdma_rxe)$", None),
     ("verbs of the kernel", r"^(ib_(core|uverbs|uverbs_support|cm|umad)|rdma_u?cm)$", None),
+    ("users in the kernel", r"^(nvme\w*|brd|nfs\w*|sunrpc|rpcrdma|netfs|lockd|auth_rpcgss)$", None),
     ("the rest of the kernel", r"^(kernel|veth|sch_\w+|nf_\w+|udp_tunnel|ip6_udp_tunnel|x_tables)$", None),
     ("processes", None, None),
 )

@@ -101,7 +101,7 @@ class Network:
     def _lose(self, loss):
         for name in ADDRESS:
             shell(f"tc -n {name} qdisc del dev eth0 root 2>/dev/null || true"
-                  if loss == "0%" else
+                  if loss is None else
                   f"tc -n {name} qdisc replace dev eth0 root netem limit 100000 loss {loss}")
         self.loss = loss
 

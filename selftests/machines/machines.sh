@@ -58,12 +58,12 @@ feature()
 }
 
 # on_b COMMAND...: runs it on b, shows its output, and has its status.  If this ends
-# early, so does the command.
+# early, so does the command.  The kernel of b may say what that of a may (KTAP_EXPECTED).
 on_b()
 {
 	local fd line status=1
 	{ exec {fd}<>"/dev/tcp/$ADDR4_B/$CONTROL_PORT"; } 2>/dev/null || return 1
-	printf '%s\n' "${*@Q}" >&"$fd"
+	printf '%s\n' "KTAP_EXPECTED=${KTAP_EXPECTED@Q}; ${*@Q}" >&"$fd"
 	while IFS= read -r line <&"$fd"; do
 		case $line in
 		"status "*) status=${line#status } ;;
