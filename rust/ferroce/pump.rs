@@ -6,7 +6,7 @@
 //! sender of datagrams.
 
 use kernel::sync::Arc;
-use rdma::net::{CreditUse, Path};
+use rdma::net::Path;
 use rdma::timer::now_ns;
 use rdma::work;
 use roce::host::{Fault, Transmit};
@@ -43,9 +43,6 @@ enum Next<'a, P> {
 /// The protocol machine of a half, with its host.
 trait Source {
     type Memory: Memory;
-
-    /// What it sends.
-    const USE: CreditUse = CreditUse::Request;
 
     /// Returns the next packet. It is sent, [taken back](Self::take_back), or [failed](Self::fail)
     /// before the next call.
@@ -87,7 +84,7 @@ fn pump<S: Source>(
 ) -> Run {
     let credit = &qp.fixed.credit;
     while !pass.budget.is_spent(|| is_cpu_wanted(qp)) {
-        if !credit.is_available(S::USE) {
+        if !credit.is_available(path.credit_use()) {
             return Run::Blocked;
         }
         let transmit = match source.next() {
@@ -169,8 +166,6 @@ struct Replies<'a, 'h> {
 
 impl Source for Replies<'_, '_> {
     type Memory = Segment;
-
-    const USE: CreditUse = CreditUse::Reply;
 
     #[inline]
     fn next(&mut self) -> Next<'_, Segment> {

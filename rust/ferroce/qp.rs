@@ -102,6 +102,13 @@ impl Route {
         }
     }
 
+    /// Returns the path for the receive half.
+    pub(crate) fn for_replies(self) -> Self {
+        Self {
+            path: self.path.for_replies(),
+        }
+    }
+
     /// Returns how much of a message one packet contains.
     pub(crate) fn bundle(&self, mtu: Mtu) -> Bundle {
         if self.path.keeps_own() {

@@ -41,11 +41,15 @@ pub mod explore;
 mod policy;
 #[cfg(test)]
 mod policies {
+    mod credit;
     mod guesses;
     mod judge;
     mod machine;
     mod posters;
 }
+#[cfg(test)]
+#[path = "../rdma/net/credit/rule.rs"]
+mod rule;
 #[path = "../ferroce/wake.rs"]
 mod wake;
 pub mod world;

@@ -53,7 +53,7 @@ use crate::table::{QpId, QPNS};
 use crate::tell::tell;
 
 /// Frames of one queue pair that may lie in queues below us: more than a netdev needs to be busy,
-/// less than one queue pair may fill a queue with.
+/// less than one queue pair may fill a queue with. Those of one half may be a quarter more.
 const FRAMES_IN_FLIGHT: u32 = 256;
 
 /// The driver's value of a queue pair of the core.
@@ -495,7 +495,7 @@ impl Handle {
         let routes = match (&attr.av, new.ah) {
             (Some(av), Some(ah)) => {
                 let route = || self.route(av, &ah, new);
-                Some((route()?, route()?))
+                Some((route()?, route()?.for_replies()))
             }
             _ => None,
         };

@@ -2,6 +2,8 @@
 
 //! The number of a sender's frames that the network still has.
 
+mod rule;
+
 use crate::{
     compat::smp_mb,
     module::Hold,
@@ -32,19 +34,15 @@ use kernel::{
 ///
 /// Each [`Frame`](crate::net::Frame) that was sent counts until the network frees it, or the train
 /// with which it left. A sender asks [`is_available`](Self::is_available) first. If that returns
-/// false, its [`CreditWaker`] is called once half of the frames are gone. While a
-/// [reply](CreditUse::Reply) waits for credit, [requests](CreditUse::Request) leave half of it.
-/// Otherwise a queue pair that always sends requests would keep its replies waiting. A frame that is
-/// sent without credit still goes out.
+/// false, its [`CreditWaker`] is called once half of the frames are gone. A quarter of the credit is for
+/// each [use](CreditUse) in any case, so that none keeps the other one waiting: its waker is also called
+/// once half of those are gone. A frame that is sent without credit still goes out.
 #[pin_data]
 #[repr(align(64))]
 pub struct Credit {
     limit: u32,
-    in_flight: Atomic<u32>,
-    /// True after a sender was told that no credit is left.
-    wanted: Atomic<bool>,
-    /// A reply has found no credit, and none was sent since.
-    reply_waits: Atomic<bool>,
+    requests: Sent,
+    replies: Sent,
     #[pin]
     waker: BhSpinLock<Option<Arc<dyn CreditWaker>>>,
     /// Frames refer to their credit, so as long as there is a credit the network may call
@@ -55,10 +53,37 @@ pub struct Credit {
 /// What a sender sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CreditUse {
-    /// Requests, of which there may always be more.
+    /// Requests. The owner may always post more.
     Request,
-    /// Replies to the peer's requests.
+    /// Replies to requests. The peer may always send more.
     Reply,
+}
+
+/// The frames of one use.
+struct Sent {
+    in_flight: Atomic<u32>,
+    /// True after their sender was told that no credit is left.
+    wanted: Atomic<bool>,
+}
+
+impl Sent {
+    const fn new() -> Self {
+        Self {
+            in_flight: Atomic::new(0),
+            wanted: Atomic::new(false),
+        }
+    }
+
+    #[inline]
+    fn in_flight(&self) -> u32 {
+        self.in_flight.read_once()
+    }
+
+    /// Returns true once after its sender was told that no credit is left.
+    #[inline]
+    fn take_wanted(&self) -> bool {
+        self.wanted.read_once() && self.wanted.xchg(false, Full)
+    }
 }
 
 /// The sender that waits for a [`Credit`].
@@ -90,9 +115,8 @@ impl Credit {
         Arc::pin_init(
             pin_init!(Self {
                 limit: limit.max(1),
-                in_flight: Atomic::new(0),
-                wanted: Atomic::new(false),
-                reply_waits: Atomic::new(false),
+                requests: Sent::new(),
+                replies: Sent::new(),
                 waker <- new_bh_spinlock!(None, "Credit::waker"),
                 _hold: hold,
             }),
@@ -103,41 +127,32 @@ impl Credit {
     /// Returns the number of frames that the network has now. Any context.
     #[inline]
     pub fn in_flight(&self) -> u32 {
-        self.in_flight.read_once()
+        let requests = self.requests.in_flight();
+        requests.wrapping_add(self.replies.in_flight())
     }
 
     /// Returns true if one more frame should be sent. If not, the waker will be called. Any context.
     #[inline]
     pub fn is_available(&self, what: CreditUse) -> bool {
-        if self.in_flight() < self.most(what) {
-            if what == CreditUse::Reply && self.reply_waits.read_once() {
-                self.reply_waits.write_once(false);
-            }
+        let (own, others) = self.both(what);
+        let is_available = || rule::is_available(self.limit, own.in_flight(), others.in_flight());
+        if is_available() {
             return true;
         }
-        if what == CreditUse::Reply {
-            self.reply_waits.write_once(true);
-        }
-        self.wanted.write_once(true);
+        own.wanted.write_once(true);
         // Pairs with `give_back`, which counts down before it looks at `wanted`: either it sees
         // that we wait, or we see its count.
         smp_mb();
-        self.in_flight() < self.most(what)
+        is_available()
     }
 
-    /// Returns the number of frames from which there is no credit.
+    /// Returns the frames of that use, and those of the other one.
     #[inline]
-    fn most(&self, what: CreditUse) -> u32 {
+    fn both(&self, what: CreditUse) -> (&Sent, &Sent) {
         match what {
-            CreditUse::Request if self.reply_waits.read_once() => self.resumes_at().wrapping_add(1),
-            CreditUse::Request | CreditUse::Reply => self.limit,
+            CreditUse::Request => (&self.requests, &self.replies),
+            CreditUse::Reply => (&self.replies, &self.requests),
         }
-    }
-
-    /// Returns the number of frames from which the waker is called.
-    #[inline]
-    fn resumes_at(&self) -> u32 {
-        self.limit / 2
     }
 
     /// Attaches `waker` until the guard is dropped. Process and softirq context.
@@ -155,24 +170,49 @@ impl Credit {
         Ok(CreditGuard(self.clone()))
     }
 
-    /// Counts `skb` as so many frames, at most [`MOST`](Self::MOST), until it is freed.
+    /// Counts `skb` as so many frames of that use, at most [`MOST`](Self::MOST), until it is freed.
     ///
     /// # Safety
     ///
     /// `skb` must be the caller's alone, with neither owner nor destructor.
     #[inline]
-    pub(super) unsafe fn charge(self: &Arc<Self>, skb: *mut sk_buff, frames: u32) {
+    pub(super) unsafe fn charge(self: &Arc<Self>, skb: *mut sk_buff, frames: u32, what: CreditUse) {
         let frames = frames.min(Self::MOST);
-        self.in_flight.add(frames, Relaxed);
+        let (own, _) = self.both(what);
+        own.in_flight.add(frames, Relaxed);
         let this = Arc::into_raw(self.clone()).cast_mut();
         let this = this.map_addr(|address| address | frames as usize);
+        let destructor = match what {
+            CreditUse::Request => Self::request_destructor,
+            CreditUse::Reply => Self::reply_destructor,
+        };
         // SAFETY: By the safety requirements the skb is ours alone, with neither owner nor
         // destructor. The reference belongs to the skb from here on. Its destructor is called
         // exactly once, on this skb, because clones and copies have none.
         unsafe {
             (*shared_info(skb)).__bindgen_anon_2.destructor_arg = this.cast();
-            (*skb).__bindgen_anon_3.__bindgen_anon_1.destructor = Some(Self::destructor);
+            (*skb).__bindgen_anon_3.__bindgen_anon_1.destructor = Some(destructor);
         }
+    }
+
+    /// Gives the credit of a request back, see [`end`](Self::end).
+    ///
+    /// # Safety
+    ///
+    /// As for [`end`](Self::end).
+    unsafe extern "C" fn request_destructor(skb: *mut sk_buff) {
+        // SAFETY: The requirements of the callee are those of this function.
+        unsafe { Self::end(skb, CreditUse::Request) };
+    }
+
+    /// Does the same for a reply.
+    ///
+    /// # Safety
+    ///
+    /// As for [`end`](Self::end).
+    unsafe extern "C" fn reply_destructor(skb: *mut sk_buff) {
+        // SAFETY: The requirements of the callee are those of this function.
+        unsafe { Self::end(skb, CreditUse::Reply) };
     }
 
     /// Gives the credit of `skb` back, as the network frees it or gives up its claim to it.
@@ -180,7 +220,8 @@ impl Credit {
     /// # Safety
     ///
     /// Only the kernel may call it, on an skb that was [charged](Self::charge).
-    unsafe extern "C" fn destructor(skb: *mut sk_buff) {
+    #[inline]
+    unsafe fn end(skb: *mut sk_buff, what: CreditUse) {
         // SAFETY: `charge` set it along with this destructor. Each owner of the skb leaves both
         // alone until the destructor was called.
         let this = unsafe { (*shared_info(skb)).__bindgen_anon_2.destructor_arg };
@@ -189,12 +230,18 @@ impl Credit {
         let this = this.map_addr(|address| address & !COUNT_BITS);
         // SAFETY: It came from `Arc::into_raw`, and this is the only time that it is taken.
         let this = unsafe { Arc::from_raw(this.cast::<Self>()) };
-        this.give_back(frames);
+        this.give_back(frames, what);
     }
 
-    fn give_back(&self, frames: u32) {
-        let left = self.in_flight.fetch_sub(frames, Full).wrapping_sub(frames);
-        if left > self.resumes_at() || !self.wanted.read_once() || !self.wanted.xchg(false, Full) {
+    fn give_back(&self, frames: u32, what: CreditUse) {
+        let (own, others) = self.both(what);
+        let left = own.in_flight.fetch_sub(frames, Full).wrapping_sub(frames);
+        // Both counts go down before either is looked at, so the last of two threads sees both.
+        let wakes = match rule::resumes_all(self.limit, left, others.in_flight()) {
+            true => own.take_wanted() | others.take_wanted(),
+            false => rule::resumes_one(self.limit, left) && own.take_wanted(),
+        };
+        if !wakes {
             return;
         }
         if let Some(waker) = &*self.waker.lock() {

@@ -449,7 +449,7 @@ impl Path {
         let skb = skb.into_inner();
         // SAFETY: The skb is ours. CAST: An IP header is short.
         unsafe {
-            credit.charge(skb.as_ptr(), psns.into());
+            credit.charge(skb.as_ptr(), psns.into(), self.credit_use);
             kernel::bindings::skb_pull(skb.as_ptr(), self.headers.ip_bytes() as u32);
         }
         // INVARIANT: `data` is at the UDP header now, which `size` bytes follow. The IP header is
@@ -469,7 +469,7 @@ impl Path {
 
     /// Sends the pending train, by the route of the path. It is dropped if the route was taken away.
     pub(super) fn send_train(&mut self, train: Train, credit: &Arc<Credit>) -> Fate {
-        let (next_hop, skb) = train.couple(credit);
+        let (next_hop, skb) = train.couple(credit, self.credit_use);
         match next_hop {
             // SAFETY: The skb is a complete IP packet of this family, or a train of them, and given
             // away here.

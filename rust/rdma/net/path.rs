@@ -20,6 +20,7 @@ use crate::{
         route::Route,
         train::Train,
         Credit,
+        CreditUse,
         Frame,
         Icrc,
         NetDevice,
@@ -95,6 +96,8 @@ pub struct Path {
     pub(super) priority: u32,
     pub(super) routing: Option<Routing>,
     pub(super) waiting: Pending,
+    /// What its frames count as.
+    pub(super) credit_use: CreditUse,
     tally: Tally,
     /// How far the peer has confirmed what this path sends, as its user counts.
     progress: Option<u32>,
@@ -214,6 +217,7 @@ impl Path {
             priority: unsafe { bindings::rt_tos2priority(flow.traffic_class) },
             routing: None,
             waiting: Pending::Train(None),
+            credit_use: CreditUse::Request,
             tally: Tally::default(),
             progress: None,
             is_heard: false,
@@ -228,6 +232,18 @@ impl Path {
             self.waiting = Pending::Own(PacketQueue::new());
         }
         self
+    }
+
+    /// Counts its frames as [replies](CreditUse::Reply), and not as requests.
+    pub fn for_replies(mut self) -> Self {
+        self.credit_use = CreditUse::Reply;
+        self
+    }
+
+    /// Returns what its frames count as.
+    #[inline]
+    pub fn credit_use(&self) -> CreditUse {
+        self.credit_use
     }
 
     /// Returns true if it keeps frames.

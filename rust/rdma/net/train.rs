@@ -13,7 +13,8 @@ use crate::net::{
         next_of,
         shared_info, //
     },
-    Credit, //
+    Credit,
+    CreditUse, //
 };
 use core::ptr::NonNull;
 use kernel::{
@@ -136,10 +137,14 @@ impl Train {
         self.is_closed = size < self.size;
     }
 
-    /// Couples the frames, and counts them against `credit`. Returns the skb, which the caller must
-    /// send.
+    /// Couples the frames, and counts them against `credit`, for that use. Returns the skb, which the
+    /// caller must send.
     #[inline]
-    pub(super) fn couple(self, credit: &Arc<Credit>) -> (NextHop, NonNull<sk_buff>) {
+    pub(super) fn couple(
+        self,
+        credit: &Arc<Credit>,
+        what: CreditUse,
+    ) -> (NextHop, NonNull<sk_buff>) {
         let udp_len = self.payload_bytes().wrapping_add(UDP_BYTES as u32);
         let skb = self.head.into_inner();
         if self.frames > 1 {
@@ -164,7 +169,7 @@ impl Train {
             }
         }
         // SAFETY: By the type invariants the skb is ours alone, with neither owner nor destructor.
-        unsafe { credit.charge(skb.as_ptr(), self.frames) };
+        unsafe { credit.charge(skb.as_ptr(), self.frames, what) };
         (self.next_hop, skb)
     }
 }
