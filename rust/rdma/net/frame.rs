@@ -545,8 +545,8 @@ unsafe fn fits(skb: *mut sk_buff, dst: NonNull<bindings::dst_entry>) -> bool {
     unsafe { bindings::skb_is_gso(skb) && bindings::skb_gso_validate_network_len(skb, mtu) }
 }
 
-/// The length of a packet that needs no look at the MTU: the least that an IPv4 host must take.
-const ALWAYS_FITS: u32 = 576;
+/// The length of a packet that needs no look at the MTU: the least MTU of IPv4.
+const ALWAYS_FITS: u32 = 68;
 
 /// `NET_XMIT_CN`: taken, although the queue is filling up.
 pub(super) const CONGESTION: i32 = 2;
