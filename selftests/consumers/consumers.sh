@@ -28,6 +28,16 @@ consumer()
 	[ ${#load_server[@]} -gt 0 ] || load_server=("${server[@]}")
 }
 
+# with_setting NAME=VALUE CONSUMER...: in the environment of both ends.
+with_setting()
+{
+	local setting=$1
+	"${@:2}"
+	server=(env "$setting" "${server[@]}")
+	client=(env "$setting" "${client[@]}")
+	load=(env "$setting" "${load[@]}")
+}
+
 # Prints the number of received packets: retransmissions without a response are no traffic.
 packets()
 {
@@ -56,6 +66,20 @@ works()
 	before=$(packets)
 	run_once
 	[ $(($(packets) - before)) -ge 20 ] || ktap_fail "it did not use $DEV_A"
+}
+
+# on_demand CONSUMER...: it works, and its memory is brought in for its packets, which ferroce counts.
+on_demand()
+{
+	local before
+	if [ "$DRIVER" != ferroce ]; then
+		works "$@"
+		return
+	fi
+	heal
+	before=$(counted page_faults)
+	works "$@"
+	[ "$(counted page_faults)" -gt "$before" ] || ktap_fail "no memory was brought in on demand"
 }
 
 # ---- disturbed -------------------------------------------------------------
