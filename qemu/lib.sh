@@ -110,6 +110,34 @@ date_of()
 	git -C "$TREE" log -1 --format=%ct "$1"
 }
 
+# True for the tree of a tarball that scripts/dist has made.
+is_release()
+{
+	[ -e "$TREE/VERSION" ] && ! [ -e "$TREE/.git" ]
+}
+
+# Prints the date of this tree, in seconds. All files of a release have that of its commit.
+date_of_tree()
+{
+	if is_release; then stat -c %Y "$TREE/VERSION"; else date_of HEAD; fi
+}
+
+# Prints the names of the files of this tree, without those that git ignores, or without the crates of a release.
+files_of_tree()
+{
+	if is_release; then
+		(cd "$TREE" && find . -path ./rust/vendor -prune -o -type f -print)
+	else
+		git -C "$TREE" ls-files --cached --others --exclude-standard
+	fi
+}
+
+# Prints the address of those who made this tree. That of a release is in a file.
+email_of_tree()
+{
+	if is_release; then cat "$TREE/debian/email"; else git -C "$TREE" log -1 --format=%ce; fi
+}
+
 # replace_kernel DIR RECIPE: puts the complete DIR.tmp in the place of DIR, and notes what it is made from. An
 # old one loses its recipe first, so that it is not taken for complete when its removal is interrupted.
 replace_kernel()
