@@ -131,7 +131,10 @@ def deb_stage(context, *options):
     if not options:
         context.report.check("Secure Boot refuses the module without a signature, and takes a signed one",
                              ["scripts/check-secure-boot"])
-    context.report.check("the same commit gives the same tarball (make dist)", ["scripts/test-dist"])
+        context.report.check("packages for RPM and for Arch Linux are made, installed and removed",
+                             ["scripts/check-foreign"])
+    context.report.check("the same commit gives the same tarball, and that the same packages (make dist)",
+                         ["scripts/test-dist", *options])
 
 
 def all_on_debug(release):
