@@ -76,6 +76,7 @@ run_logged()
 {
 	local log=$1 status=0 start=$SECONDS pid
 	shift
+	mkdir -p "${log%/*}"
 	set -m # a process group of its own, to be ended as a whole
 	"$@" >"$log" 2>&1 </dev/null &
 	pid=$!
