@@ -5,6 +5,7 @@ A case is one run of a function of measure.py for one driver, and has one or mor
 a row. Ratios are ferroce's to rdma_rxe's. Above 1 is better, for times and rates.
 """
 
+import fnmatch
 from dataclasses import dataclass, field
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -54,6 +55,11 @@ class Target:
     least: float
     aim: float | None = None
     against: str = "rxe"
+
+
+def is_called(case, patterns):
+    """True if one of these patterns, with | between them, fits the name of a case."""
+    return any(fnmatch.fnmatchcase(case.name, pattern) for pattern in patterns.split("|"))
 
 
 RATE = (Figure("rate", "k/s"),)

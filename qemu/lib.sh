@@ -111,6 +111,13 @@ date_of()
 	git -C "$TREE" log -1 --format=%ct "$1"
 }
 
+# Runs apt-get in a layer of a root file system, with the downloads of the cache.
+layer_apt()
+{
+	DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dir::State::Lists=/cache/apt/lists -o Dir::Cache=/cache/apt \
+		-o APT::Sandbox::User=root -o APT::Install-Recommends=false -o Dpkg::Use-Pty=false "$@"
+}
+
 # True for the tree of a tarball that scripts/dist has made.
 is_release()
 {
