@@ -35,7 +35,7 @@ use crate::event::Event;
 use crate::host::{Handled, SendHost};
 use crate::limits::{
     KEEPING_PROOF_PSNS, MAX_EARLY_PSNS, MAX_GUESSED_PACKETS, MAX_PROBE_RESPONSES,
-    MAX_REPAIR_PACKETS, RETRY_KEEPING,
+    MAX_REPAIR_PACKETS, MIN_PROBE_NS, RETRY_KEEPING,
 };
 use crate::num::Psn;
 use crate::time::{Instant, Micros};
@@ -466,6 +466,9 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
     #[inline]
     pub(super) fn check_responses(&mut self, now: Instant, is_of_request: bool) {
         let sequence = &mut *self.sequence;
+        if sequence.may_lack_all {
+            sequence.expect_rest(now);
+        }
         let Some(repair) = sequence.repair else {
             return;
         };
@@ -871,6 +874,18 @@ impl Sequence {
         let may_be_queued = self.pace.was_congested() || self.lateness.held() != Held::Nothing;
         if is_asked && !may_be_queued {
             let waits_ns = self.backed_off_ns(self.round_trip.silence_ns());
+            self.probe_at = now.after_ns(waits_ns);
+        }
+    }
+
+    /// Waits for the responses behind an answer, after a timeout. Of a peer that has only been slow, they come right
+    /// behind it. Otherwise all requests are lost, and the next timeout may come before the usual question: then each
+    /// request would cost one.
+    // Rules: RTY-20
+    #[cold]
+    fn expect_rest(&mut self, now: Instant) {
+        if self.outstanding() > 0 && !self.repairs(self.unacked) {
+            let waits_ns = self.round_trip.silence_ns().max(MIN_PROBE_NS);
             self.probe_at = now.after_ns(waits_ns);
         }
     }

@@ -589,6 +589,33 @@ fn a_timeout_is_no_part_of_the_round_trip() {
     }
 }
 
+// Rules: RTY-1, RTY-20
+#[test]
+fn requests_that_are_lost_in_a_row_cost_one_timeout() {
+    const DELAY_NS: u64 = 20_000_000;
+    /// So many are sent at once.
+    const READS: u64 = 4;
+    for (side, lost) in [(B, READS), (A, READS * 16)] {
+        // A probe would come later than the timeout.
+        let mut net = way(DELAY_NS, 16, 14);
+        for id in 0..40 {
+            net.post(A, id, read(0), 0, 256 * 16);
+            net.run();
+        }
+        for id in 40..40 + READS {
+            net.post(A, id, read(0), 0, 256 * 16);
+        }
+        lose_to(&mut net, side, move |number| number <= lost);
+        let begin = net.now;
+        net.run();
+        let world = &net.ends[A].world;
+        all_succeeded(&world.sent_statuses(), 0..40 + READS);
+        assert_eq!(world.count(Event::AckTimeout), 1, "{lost} to {side}");
+        let trips = net.now.since(begin) / (2 * DELAY_NS);
+        assert!(trips <= 6, "{trips} round trips, {lost} to {side}");
+    }
+}
+
 /// Loses packets to B of these PSNs: the first copy, or the first two.
 fn lose_psns(net: &mut Net, copies: u32, lost: impl Fn(u32) -> bool + 'static) {
     let mut seen = HashMap::new();
