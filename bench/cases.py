@@ -287,6 +287,9 @@ def instructions():
                             "options": ("-c", "UD", "-r", "8000", "-e")})
     yield counted("write", LARGE, ", loopback", wire=Wire(ends="loopback"))
     yield counted("write", LARGE, ", MTU 1500", wire=Wire(mtu=1500))
+    for verb in ("write", "read"):
+        for loss in ("0%", "1%"):
+            yield counted(verb, LARGE, f", {loss} lost", wire=Wire(loss=loss), count=2048)
     for verb in ("send", "read"):
         yield latency("one CPU", verb, 64, "-e", figures=(Figure("instructions", "instructions"),))
     yield tcp(LARGE, figures=PER_BYTE, quick=True)
@@ -299,5 +302,11 @@ def instructions():
 
 COUNTED = tuple(instructions())
 
+# Of one CPU that never waits, whatever the other one does.
+COUNTED_TARGETS = tuple(
+    Target(f"{verb.upper()} with 1% of the packets lost, against none", (f"{verb} 64 KiB, 1% lost",), 0.9,
+           against=f"{verb} 64 KiB, 0% lost")
+    for verb in ("write", "read"))
+
 # The cases and targets of real time and of virtual time.
-PLANS = {"time": (TIMED, TARGETS), "count": (COUNTED, ())}
+PLANS = {"time": (TIMED, TARGETS), "count": (COUNTED, COUNTED_TARGETS)}
