@@ -801,7 +801,8 @@ impl Sequence {
     fn missing_responses_of<P>(&self, oldest: &Outstanding<P>) -> Psn {
         match self.early {
             Some(early) => early.missing_of(oldest),
-            None => oldest.end(),
+            // A part of a READ may not have been asked for yet.
+            None => oldest.end().earlier(self.end),
         }
     }
 

@@ -42,6 +42,8 @@ struct Segment {
     len: u32,
     /// PSNs that it stands for.
     psns: u32,
+    /// PSNs from it to the next one that is sent: of a READ those of the responses.
+    span: u32,
     /// Whether nothing of the request is to be sent after it.
     ends: bool,
 }
@@ -100,7 +102,8 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
         let entry = window.good(sequence.cursor)?;
         let psn = sequence.next;
         let sizes = (sequence.config.mtu, sequence.config.bundle);
-        let segment = Segment::new(entry, psn, sizes, sequence.asks_up_to())?;
+        let up_to = sequence.asks_up_to().or_else(|| sequence.read_part(entry));
+        let segment = Segment::new(entry, psn, sizes, up_to)?;
         let wants_ack = sequence.wants_ack(entry, &segment);
         let bth = sequence.header(entry, &segment, psn, wants_ack);
         sequence.sent(entry, &segment, wants_ack, now);
@@ -194,7 +197,7 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
             // It may have been the only one that asks for an acknowledgement.
             sequence.since_ack_req = sequence.outstanding();
             sequence.round_trip.forget();
-            if entry.is_answered() {
+            if entry.is_answered() && psn == entry.first {
                 sequence.unanswered = sequence.unanswered.saturating_sub(1);
             }
         }
@@ -396,11 +399,42 @@ impl Sequence {
                 return closed;
             }
         }
+        let ahead = self.next.distance_from(self.unacked);
         // Rules: SEG-18
-        if self.next.distance_from(self.unacked) >= self.most_psns() {
+        if ahead >= self.most_psns() {
+            return Gate::Closed(Blocked::PsnWindow);
+        }
+        // Rules: SEG-22
+        let is_next_part = self.next == self.end && self.next != entry.first;
+        if is_next_part && ahead > 0 && entry.is_answered() {
             return Gate::Closed(Blocked::PsnWindow);
         }
         Gate::Open
+    }
+
+    /// Returns the PSN up to which a READ is asked for now if that is not all of it. On a congested path its responses
+    /// would overflow a queue if they are more than the window has. So it becomes several requests. One at a time is
+    /// outstanding, so the peer needs no more resources than for one.
+    // Rules: SEG-22
+    #[inline]
+    fn read_part<P>(&mut self, entry: &Outstanding<P>) -> Option<Psn> {
+        if !matches!(entry.op, SendOp::Read { .. }) {
+            return None;
+        }
+        if self.next != self.end {
+            // No more than was asked for before.
+            return self.end.is_before(entry.end()).then_some(self.end);
+        }
+        let is_part = self.next != entry.first;
+        let most = self.pace.psns();
+        if !is_part && (!self.pace.was_congested() || entry.packets <= most) {
+            return None;
+        }
+        let ahead = self.next.distance_from(self.unacked);
+        let stop = self.next.add(most.saturating_sub(ahead).max(1));
+        let is_some = stop.is_before(entry.end());
+        self.has_asked_for_parts |= is_some;
+        is_some.then_some(stop)
     }
 
     /// Returns how many PSNs may be outstanding. When the window has shrunk, no outstanding packet
@@ -511,7 +545,7 @@ impl Sequence {
         let is_new = self.next == self.end;
         self.fresh = is_new;
         // Rules: RDA-5
-        if is_new && entry.is_answered() {
+        if is_new && entry.is_answered() && self.next == entry.first {
             self.unanswered = self.unanswered.saturating_add(1);
         }
         // Of a READ the first response tells.
@@ -530,7 +564,7 @@ impl Sequence {
             self.next = entry.end();
             self.cursor = self.cursor.wrapping_add(1);
         } else {
-            self.next = self.next.add(segment.psns);
+            self.next = self.next.add(segment.span);
         }
         if is_new {
             self.end = self.next;
@@ -550,6 +584,7 @@ impl Segment {
             at: 0,
             len: 0,
             psns: 1,
+            span: 1,
             ends: true,
         }
     }
@@ -586,7 +621,12 @@ impl Segment {
                 let most = up_to.map_or(left, |up_to| {
                     up_to.distance_from(psn).saturating_mul(mtu.bytes())
                 });
-                return Some(Self::bare(Request::Read(reth(remote, at, left.min(most)))));
+                let part = left.min(most);
+                return Some(Self {
+                    span: mtu.packets(part),
+                    ends: part == left,
+                    ..Self::bare(Request::Read(reth(remote, at, part)))
+                });
             }
             SendOp::Atomic { remote, op } => return Some(Self::bare(atomic(remote, op))),
             SendOp::AtomicWrite { remote } => Request::AtomicWrite(reth(remote, 0, entry.length)),
@@ -598,11 +638,13 @@ impl Segment {
             }
             SendOp::Local(_) => return None,
         };
+        let psns = mtu.packets(len);
         Some(Self {
             request,
             at,
             len,
-            psns: mtu.packets(len),
+            psns,
+            span: psns,
             ends,
         })
     }

@@ -13,6 +13,7 @@ mod local;
 mod long;
 mod loss;
 mod net;
+mod parts;
 mod random;
 mod repair;
 mod requester;

@@ -1857,6 +1857,37 @@ fn an_acknowledgement_that_was_not_asked_for_is_asked_for_however_small_the_wind
     assert!(lone.poll().is_none());
 }
 
+// Rules: SEG-22
+#[test]
+fn a_part_of_a_read_that_was_not_sent_is_taken_back() {
+    let mut lone = Lone::with(config(), &[(read(0), MTU * 200)]);
+    lone.requester.congested(lone.now);
+    let unanswered = |lone: &Lone| lone.requester.report().unwrap().unanswered;
+    // Neither part is sent at once.
+    for (first, before) in [(0, 0), (65, 1)] {
+        for _ in 0..2 {
+            let (bth, (psn, ..)) = lone.poll().unwrap();
+            assert_eq!(psn, first);
+            lone.requester.unsend(bth.psn);
+            assert_eq!(unanswered(&lone), before, "part {first}");
+        }
+        assert_eq!(lone.poll_psns(), [first]);
+        let report = lone.requester.report().unwrap();
+        for psn in first..first + report.outstanding {
+            lone.data(psn, first, MTU * report.outstanding);
+        }
+    }
+    assert_eq!(lone.statuses(), []);
+    // Further parts follow until the READ is over.
+    while let [first] = lone.poll_psns()[..] {
+        let count = lone.requester.report().unwrap().outstanding;
+        for psn in first..first + count {
+            lone.data(psn, first, MTU * count);
+        }
+    }
+    all_succeeded(&lone.statuses(), 0..1);
+}
+
 // Rules: STA-14
 #[test]
 fn attributes_change_while_it_runs() {

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! READs on a congested path: several requests for one READ.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use roce::congestion::Law;
+use roce::event::{AsyncEvent, Event};
+use roce::num::Mtu;
+use roce::send::SendState;
+use roce::wire::{Body, Packet, Request};
+
+use crate::net::{all_succeeded, raised, read, write, Link, Net, Setup, A, B};
+
+const PACKETS: u32 = 64;
+
+/// Makes a connection for READs of such a depth.
+fn way(law: Law, rd_atomic: u8, keeps: bool, loss: u32) -> Net {
+    Net::new(Setup {
+        law,
+        rd_atomic,
+        keeps,
+        mtu: Mtu::B256,
+        link: Link {
+            delay_ns: 5_000,
+            loss,
+            batch: 4,
+            ..Link::default()
+        },
+        ..Setup::default()
+    })
+}
+
+/// Posts so many READs, numbered from `first`.
+fn post(net: &mut Net, first: u64, count: u64) {
+    for id in first..first + count {
+        net.post(A, id, read(0), 0, 256 * PACKETS);
+    }
+}
+
+/// Runs to the end on a path that is congested all the time.
+fn run_congested(net: &mut Net) {
+    let mut steps = 0u64;
+    while net.step() {
+        let now = net.now;
+        net.ends[A].requester.congested(now);
+        steps += 1;
+        assert!(steps < 2_000_000, "it does not end");
+    }
+}
+
+/// Congests the path until the window is as small as it becomes.
+fn congest(net: &mut Net) {
+    for id in 0..200 {
+        net.post(A, id, write(0), 0, 256 * 8);
+    }
+    run_congested(net);
+    // DCQCN counts the marks by time.
+    for _ in 0..200 {
+        net.now = net.now.after_ns(60_000);
+        net.ends[A].requester.congested(net.now);
+    }
+}
+
+/// Has the packets of READ requests to B counted, and returns their lists.
+fn watch(
+    net: &mut Net,
+    mut passes: impl FnMut(&Packet) -> bool + 'static,
+) -> Rc<RefCell<Vec<u32>>> {
+    let parts = Rc::new(RefCell::new(Vec::new()));
+    let seen = parts.clone();
+    net.filter = Box::new(move |to, packet| {
+        if let (B, Body::Request(Request::Read(reth))) = (to, &packet.body) {
+            seen.borrow_mut().push(reth.length / 256);
+        }
+        passes(packet)
+    });
+    parts
+}
+
+fn check(net: &Net, ids: std::ops::Range<u64>) {
+    let (a, b) = (&net.ends[A].world, &net.ends[B].world);
+    all_succeeded(&a.sent_statuses(), ids);
+    let len = 256 * PACKETS as usize;
+    assert_eq!(a.bytes(0, len), b.bytes(0, len));
+    net.assert_quiet();
+}
+
+// Rules: SEG-14
+#[test]
+fn a_read_is_one_request_while_the_path_is_free() {
+    let mut net = way(Law::Window, 4, true, 0);
+    let parts = watch(&mut net, |_| true);
+    post(&mut net, 0, 8);
+    net.run();
+    check(&net, 0..8);
+    assert_eq!(*parts.borrow(), [PACKETS; 8]);
+}
+
+// Rules: SEG-22
+#[test]
+fn a_read_on_a_congested_path_is_no_more_at_a_time_than_the_window() {
+    for law in [Law::Window, Law::Dcqcn] {
+        let mut net = way(law, 4, true, 0);
+        congest(&mut net);
+        let window = net.ends[A].requester.report().unwrap().window;
+        assert!(window < PACKETS / 2, "{law:?}: {window}");
+        let parts = watch(&mut net, |_| true);
+        post(&mut net, 200, 4);
+        run_congested(&mut net);
+        check(&net, 0..204);
+        let parts = parts.borrow();
+        assert!(parts.iter().all(|part| *part <= window + 8), "{parts:?}");
+        assert_eq!(
+            parts.iter().sum::<u32>(),
+            4 * PACKETS,
+            "each is asked for once"
+        );
+        let world = &net.ends[A].world;
+        assert_eq!(
+            world.count(Event::Retransmit) + world.count(Event::Probe),
+            0
+        );
+    }
+}
+
+// Rules: RDA-3, SEG-22
+#[test]
+fn parts_need_no_more_resources_of_the_peer_than_one_read() {
+    for depth in [1, 2, 4] {
+        let mut net = way(Law::Window, depth, true, 0);
+        congest(&mut net);
+        post(&mut net, 200, 6);
+        let most = Rc::new(RefCell::new((0u32, 0u32)));
+        let seen = most.clone();
+        // Requests that are sent and not yet answered to the end.
+        net.filter = Box::new(move |_, packet| {
+            let (open, most) = &mut *seen.borrow_mut();
+            match &packet.body {
+                Body::Request(Request::Read(_)) => *open += 1,
+                Body::Response(response) if ends_read(response) => *open -= 1,
+                _ => {}
+            }
+            *most = (*most).max(*open);
+            true
+        });
+        run_congested(&mut net);
+        check(&net, 0..206);
+        let (open, most) = *most.borrow();
+        assert_eq!(open, 0);
+        assert!(most <= depth.into(), "{most} of {depth}");
+    }
+}
+
+fn ends_read(response: &roce::wire::Response) -> bool {
+    use roce::wire::Response::{ReadLast, ReadOnly};
+    matches!(response, ReadLast(_) | ReadOnly(_))
+}
+
+// Rules: RTY-20, RTY-21, SEG-22
+#[test]
+fn lost_parts_are_asked_for_again() {
+    for keeps in [true, false] {
+        for loss in [10, 50, 100] {
+            for seed in 1..6 {
+                let mut net = way(Law::Window, 4, keeps, 0);
+                congest(&mut net);
+                net.rng = crate::rng::Rng::new(seed);
+                net.setup.link.loss = loss;
+                post(&mut net, 200, 8);
+                run_congested(&mut net);
+                check(&net, 0..208);
+            }
+        }
+    }
+}
+
+// Rules: RTY-20, SEG-22
+#[test]
+fn a_lost_part_or_its_answer_needs_no_timer() {
+    for (side, number) in [(B, 1), (B, 2), (A, 1), (A, 2), (A, 3), (A, PACKETS)] {
+        let mut net = way(Law::Window, 4, true, 0);
+        congest(&mut net);
+        post(&mut net, 200, 1);
+        let mut count = 0;
+        net.filter = Box::new(move |to, _| {
+            count += u32::from(to == side);
+            to != side || count != number
+        });
+        run_congested(&mut net);
+        check(&net, 0..201);
+        assert_eq!(
+            net.ends[A].world.count(Event::AckTimeout),
+            0,
+            "{number} to {side}"
+        );
+    }
+}
+
+// Rules: SEG-22, STA-10, STA-11
+#[test]
+fn a_read_of_several_parts_is_finished_before_the_queue_is_drained() {
+    let mut net = way(Law::Window, 4, true, 0);
+    congest(&mut net);
+    post(&mut net, 200, 2);
+    net.transmit(A);
+    let end = &mut net.ends[A];
+    end.requester.drain(&mut end.world.host(&[]));
+    assert_eq!(end.requester.state(), SendState::Draining);
+    run_congested(&mut net);
+    check_first(&net);
+    net.ends[A].requester.resume();
+    run_congested(&mut net);
+    check(&net, 0..202);
+}
+
+/// Checks that the first READ is complete, and the second was not begun.
+fn check_first(net: &Net) {
+    let end = &net.ends[A];
+    all_succeeded(&end.world.sent_statuses(), 0..201);
+    raised(&end.world, AsyncEvent::SendQueueDrained);
+    assert_eq!(end.requester.state(), SendState::Drained);
+}
