@@ -192,10 +192,10 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
         let Some((index, entry)) = places.find_map(|index| Some((index, is_in(index)?))) else {
             return;
         };
+        // It may have been the only one that asks for an acknowledgement.
+        sequence.since_ack_req = psn.distance_from(sequence.unacked);
         if sequence.fresh {
             sequence.end = psn;
-            // It may have been the only one that asks for an acknowledgement.
-            sequence.since_ack_req = sequence.outstanding();
             sequence.round_trip.forget();
             if entry.is_answered() && psn == entry.first {
                 sequence.unanswered = sequence.unanswered.saturating_sub(1);
@@ -437,14 +437,10 @@ impl Sequence {
         is_some.then_some(stop)
     }
 
-    /// Returns how many PSNs may be outstanding. When the window has shrunk, no outstanding packet
-    /// may ask for an acknowledgement. One more PSN, which asks for it, is allowed then.
+    /// Returns how many PSNs may be outstanding, before `next`. When the window has shrunk, none of these
+    /// packets may ask for an acknowledgement. One more PSN, which asks for it, is allowed then.
     fn most_psns(&self) -> u32 {
-        let unasked = match self.next == self.end {
-            true => self.since_ack_req.saturating_add(1),
-            false => 0,
-        };
-        self.pace.psns().max(unasked)
+        self.pace.psns().max(self.since_ack_req.saturating_add(1))
     }
 
     /// Returns the reason that the message of `entry` may not be begun, if there is one.

@@ -1888,6 +1888,63 @@ fn a_part_of_a_read_that_was_not_sent_is_taken_back() {
     all_succeeded(&lone.statuses(), 0..1);
 }
 
+// Rules: SEG-17
+#[test]
+fn what_is_sent_again_is_asked_for_however_small_the_window() {
+    let config = SendConfig {
+        law: Law::Dcqcn,
+        timeout: AckTimeout::NEVER,
+        ..config()
+    };
+    let mut lone = Lone::with(config, &[(send(), 10), (send(), MTU * 2000)]);
+    lone.poll().unwrap();
+    lone.now = lone.now.after_ns(ROUND_TRIP_NS);
+    lone.ack(0);
+    lone.poll_all();
+    lone.rnr_nak(1, 1);
+    lone.sleep(RnrTimer::new(1).unwrap().delay_ns());
+    for psn in 1..20 {
+        let (bth, (sent, ..)) = lone.poll().unwrap();
+        assert_eq!((sent, bth.ack_req), (psn, false));
+    }
+    // The network takes no more for a while, and the path becomes congested.
+    for _ in 0..64 {
+        lone.now = lone.now.after_ns(60_000);
+        lone.requester.congested(lone.now);
+    }
+    let (bth, (psn, ..)) = lone.poll().expect("it waits for ever");
+    assert_eq!((psn, bth.ack_req), (20, true));
+    assert!(lone.poll().is_none());
+}
+
+// Rules: SEG-17
+#[test]
+fn what_is_sent_again_asks_later_if_the_packet_that_asked_was_not_sent() {
+    let config = SendConfig {
+        law: Law::Dcqcn,
+        timeout: AckTimeout::NEVER,
+        ..config()
+    };
+    let mut lone = Lone::with(config, &[(send(), 10), (send(), MTU * 2000)]);
+    lone.poll().unwrap();
+    lone.now = lone.now.after_ns(ROUND_TRIP_NS);
+    lone.ack(0);
+    lone.poll_all();
+    lone.rnr_nak(1, 1);
+    lone.sleep(RnrTimer::new(1).unwrap().delay_ns());
+    let asks = std::iter::from_fn(|| lone.poll()).find(|(bth, _)| bth.ack_req);
+    let (bth, (asked, ..)) = asks.unwrap();
+    assert!(asked > 2);
+    lone.requester.unsend(bth.psn);
+    for _ in 0..64 {
+        lone.now = lone.now.after_ns(60_000);
+        lone.requester.congested(lone.now);
+    }
+    let (bth, (psn, ..)) = lone.poll().expect("it waits for ever");
+    assert_eq!((psn, bth.ack_req), (asked, true));
+    assert!(lone.poll().is_none());
+}
+
 // Rules: STA-14
 #[test]
 fn attributes_change_while_it_runs() {
