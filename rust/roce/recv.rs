@@ -13,7 +13,7 @@
 //!   READ         answer again     ok / not ok      arrives; kept
 //!   or atomic    from Replay         |     \
 //!                                    |      `-- no receive: RNR NAK; nothing was
-//!                                    |          done, and what follows is dropped
+//!                                    |          done, and what follows is kept
 //!                              expected moves   until this one comes again
 //!                              on; a reply      `-- refused: NAK, and the queue
 //!                              is owed              pair fails
@@ -35,6 +35,9 @@
 //! peer that goes back to the missing packet then sends duplicates, which are answered as usual.
 //! The turn of a kept packet is within [`MAX_EARLY_PSNS`]. When a reported gap closes, the responder
 //! acknowledges at once: by this time the peer tells a late packet from a lost one.
+//!
+//! Packets behind one that found no receive are kept, too, though without a reply. The peer sends them again, but
+//! they may overtake the one that is to come first, and no later packet may tell that they were dropped.
 //!
 //! # Once
 //!
@@ -529,7 +532,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         }
         // Rules: RNR-4
         if self.sequence.told == Told::NotReady {
-            return Ok(Handled::Done);
+            return Ok(self.keep_early(packet));
         }
         // Rules: PSN-12
         host.observe(Event::OutOfSequenceRequest);
@@ -550,6 +553,12 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
             // Rules: ACK-22
             self.acknowledge_again();
         }
+        self.keep_early(packet)
+    }
+
+    /// Has the host keep a packet that came before its turn, if that is near.
+    // Rules: RNR-20
+    fn keep_early(&self, packet: &Packet) -> Handled {
         match self.sequence.may_keep(packet) {
             true => Handled::Early,
             false => Handled::Done,

@@ -84,6 +84,10 @@ pub struct Setup {
     pub absence: u32,
     /// Both ends keep early packets.
     pub keeps: bool,
+    /// How often the network takes no more for a while after a packet, in a thousand.
+    pub stalls: u32,
+    /// How often the peer tells of congestion when packets arrive, in a thousand.
+    pub cnps: u32,
     pub law: Law,
     /// Bytes of memory of each side.
     pub memory: usize,
@@ -109,6 +113,8 @@ impl Default for Setup {
             },
             absence: 0,
             keeps: true,
+            stalls: 0,
+            cnps: 0,
             law: Law::Window,
             memory: 4 << 20,
             seed: 1,
@@ -258,6 +264,11 @@ impl Net {
             };
             self.packets += 1;
             self.send(1 - side, bytes);
+            // What is on its way ends the stall.
+            let stalls = self.setup.stalls;
+            if stalls > 0 && self.rng.chance(stalls) && !self.queue.is_empty() {
+                break;
+            }
         }
         self.ends[side].follow_states();
     }
@@ -320,14 +331,20 @@ impl Net {
         let Some(side) = side else { return };
         for bytes in batch {
             self.ends[side].receive(self.now, &bytes);
+            if self.setup.cnps > 0 && self.rng.chance(self.setup.cnps) {
+                self.ends[side].requester.congested(self.now);
+            }
         }
         self.transmit(side);
     }
 
     /// Lets one thing happen; false if nothing ever will.
     pub fn step(&mut self) -> bool {
-        for side in [A, B] {
-            self.transmit(side);
+        // A stall lasts until something arrives.
+        if self.setup.stalls == 0 || self.queue.is_empty() || self.rng.chance(100) {
+            for side in [A, B] {
+                self.transmit(side);
+            }
         }
         let arrival = self.queue.peek().map(|Reverse((at, ..))| *at);
         let timeout = |side: usize| self.ends[side].requester.poll_timeout();

@@ -2,6 +2,7 @@
 
 //! Random work over a bad network, against a model of memory that knows nothing of packets.
 
+use roce::congestion::Law;
 use roce::num::{Imm, Iova, Lkey, Mtu, Rkey};
 use roce::wr::{Bind, LocalOp, Register, SendFlags, SendOp, ATOMIC_BYTES};
 
@@ -348,4 +349,40 @@ fn memory_that_comes_and_goes() {
 #[test]
 fn memory_that_comes_and_goes_on_a_bad_network() {
     plan_with(link(20, 50, 50, 10), 300, 6.0);
+}
+
+/// Runs a plan without losses and without a timeout: nothing may wait for one.
+fn plan_without_loss(link: Link, absence: u32) {
+    for seed in 0..120 {
+        let near_wrap = 0x100_0000 - (seed as u32 * 7) % 200;
+        let setup = Setup {
+            mtu: Mtu::ALL[seed as usize % 2],
+            timeout: 0,
+            psn: [near_wrap, near_wrap + 0x40_0000],
+            rd_atomic: [1, 2, 4, 16][seed as usize % 4],
+            link: Link {
+                batch: 1 + seed as usize % 16,
+                ..link
+            },
+            stalls: 40,
+            cnps: 200,
+            law: Law::ALL[seed as usize % 3],
+            absence,
+            seed,
+            ..Setup::default()
+        };
+        run(setup, 40, seed % 2 == 0);
+    }
+}
+
+#[test]
+fn congestion_without_a_timeout() {
+    plan_without_loss(link(0, 50, 0, 0), 300);
+}
+
+// Rules: RNR-20
+#[test]
+fn reordering_without_a_timeout() {
+    plan_without_loss(link(0, 0, 50, 0), 0);
+    plan_without_loss(link(0, 50, 50, 0), 100);
 }

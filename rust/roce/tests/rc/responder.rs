@@ -5,7 +5,7 @@
 use roce::completion::{CompletionOp, Status};
 use roce::event::{AsyncEvent, Event};
 use roce::host::{Extent, Flush, FlushError, Handled, Source};
-use roce::limits::{FLUSH_BATCH, MAX_MESSAGE_BYTES};
+use roce::limits::{FLUSH_BATCH, MAX_EARLY_PSNS, MAX_MESSAGE_BYTES};
 use roce::num::{Bundle, Imm, Iova, Mtu, Pkey, Psn, Qpn, Rkey};
 use roce::opcode::{Connection, Operation, Transport};
 use roce::recv::{self, Owes, RecvConfig, RecvState, RecvUpdate, RemoteAccess, Replay, Responder};
@@ -1008,7 +1008,7 @@ fn without_a_receive_nothing_is_done() {
         for _ in 0..2 {
             lone.request(psn, request, len);
             assert_eq!(lone.replies(), [(psn, Says::Rnr(9))]);
-            // Later packets are dropped without a reply.
+            // Later packets get no reply.
             lone.request(psn + 1, write_only(0, 10), 10);
             lone.request(psn + 2, send_only(), 10);
             assert_eq!(lone.replies(), []);
@@ -1024,6 +1024,23 @@ fn without_a_receive_nothing_is_done() {
         assert_eq!(lone.expected(), psn + 1);
         assert_eq!(lone.world.grants.count(), 0);
     }
+}
+
+// Rules: RNR-20
+#[test]
+fn what_comes_behind_a_request_without_a_receive_is_kept() {
+    let mut lone = Lone::new(config());
+    lone.request(0, send_only(), 10);
+    assert_eq!(lone.replies(), [(0, Says::Rnr(9))]);
+    // The peer sends both again, and the first one is overtaken.
+    lone.post(1, 1000);
+    let kept = lone.deliver(1, write_only(0, 10), &[7; 10], true);
+    assert_eq!(kept, Handled::Early);
+    assert_eq!(lone.replies(), []);
+    let far = lone.deliver(MAX_EARLY_PSNS as i32, write_only(0, 10), &[7; 10], true);
+    assert_eq!(far, Handled::Done);
+    lone.request(0, send_only(), 10);
+    assert_eq!(lone.replies(), [(0, Says::Ack)]);
 }
 
 // Rules: ACK-22, NAK-1, NAK-2, NAK-3, PSN-4, PSN-12
