@@ -25,10 +25,11 @@ use crate::paging::MemoryWait;
 use crate::payload::{AtHand, Incoming};
 use crate::stats::{Counter, Stats};
 
-/// The most packets of all queue pairs, but for the first of each.
-const MAX_OF_ALL: usize = 1 << 14;
+mod room;
 
-/// The number of packets of all queue pairs.
+use self::room::has_room;
+
+/// The memory of the packets of all queue pairs, in [buffers](HeldPacket::buffers).
 static KEPT: Atomic<usize> = Atomic::new(0);
 
 /// The turn of a packet.
@@ -94,12 +95,14 @@ impl EarlyPackets {
     }
 
     fn insert(&mut self, psn: Psn, packet: HeldPacket) -> Result {
-        if !self.0.is_empty() && KEPT.load(Relaxed) >= MAX_OF_ALL {
+        let buffers = packet.buffers();
+        if !has_room(KEPT.load(Relaxed), buffers, self.0.is_empty()) {
             return Err(ENOMEM);
         }
         let node = RBTreeNode::new(Turn(psn), packet, GFP_NOWAIT)?;
-        if self.0.insert(node).is_none() {
-            KEPT.fetch_add(1, Relaxed);
+        KEPT.fetch_add(buffers, Relaxed);
+        if let Some(node) = self.0.insert(node) {
+            KEPT.fetch_sub(node.to_key_value().1.buffers(), Relaxed);
         }
         Ok(())
     }
@@ -116,8 +119,9 @@ impl EarlyPackets {
     /// Takes the first packet.
     fn pop(&mut self) -> Option<HeldPacket> {
         let (_, node) = self.0.cursor_front_mut()?.remove_current();
-        KEPT.fetch_sub(1, Relaxed);
-        Some(node.to_key_value().1)
+        let packet = node.to_key_value().1;
+        KEPT.fetch_sub(packet.buffers(), Relaxed);
+        Some(packet)
     }
 
     /// Drops all packets.

@@ -42,11 +42,15 @@ mod policy;
 #[cfg(test)]
 mod policies {
     mod credit;
+    mod early;
     mod guesses;
     mod judge;
     mod machine;
     mod posters;
 }
+#[cfg(test)]
+#[path = "../ferroce/early/room.rs"]
+mod room;
 #[cfg(test)]
 #[path = "../rdma/net/credit/rule.rs"]
 mod rule;

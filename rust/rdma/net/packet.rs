@@ -489,6 +489,14 @@ impl HeldPacket {
         (Datagram { ..**this }, this.charges.take())
     }
 
+    /// Returns its memory in buffers, each of which has room for the largest path MTU. A datagram that came in
+    /// fragments may have many.
+    pub fn buffers(&self) -> usize {
+        // SAFETY: The skb is ours.
+        let size = unsafe { self.skb.as_ref() }.truesize as usize;
+        size.div_ceil(PAGES_BYTES).max(1)
+    }
+
     /// Counts its memory against each of `shares`, in bytes, until it is freed or
     /// [handled](Self::now).
     ///
