@@ -127,9 +127,9 @@ impl Backlog {
                 Err(Declined::Closed(back)) => return Aside::No(back),
                 Err(Declined::Full(back)) => packet = back,
             }
-            let turn = self.turn.lock();
+            let mut turn = self.turn.lock();
             if let Some(oldest) = self.pop() {
-                handle(oldest.now(bh_disabled(&turn)));
+                handle(oldest.now(bh_disabled(&mut turn)));
             }
         }
         stats.count(Counter::DroppedHeld);
@@ -233,11 +233,11 @@ impl Backlog {
     /// Handles the oldest packet. Closes the backlog and returns false if there is none. Only the work
     /// item of the backlog calls this. Softirq context.
     pub(crate) fn handle_next(&self, handle: impl FnOnce(RxPacket<'_>)) -> bool {
-        let turn = self.turn.lock();
+        let mut turn = self.turn.lock();
         let Some(oldest) = self.pop_or_close() else {
             return false;
         };
-        handle(oldest.now(bh_disabled(&turn)));
+        handle(oldest.now(bh_disabled(&mut turn)));
         true
     }
 

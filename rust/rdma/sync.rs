@@ -284,9 +284,10 @@ impl BhDisabled {
     }
 }
 
-/// Returns evidence that bottom halves are disabled, from a lock that is held.
+/// Returns evidence that bottom halves are disabled, from a lock that is held. Only the thread that has taken the lock
+/// can borrow the guard mutably; it may share a reference with others.
 #[inline]
-pub fn bh_disabled<'g, T: ?Sized>(_guard: &'g BhSpinLockGuard<'_, T>) -> &'g BhDisabled {
+pub fn bh_disabled<'g, T: ?Sized>(_guard: &'g mut BhSpinLockGuard<'_, T>) -> &'g BhDisabled {
     const { assert!(mem::size_of::<BhDisabled>() == 0) };
     // SAFETY: The type has no bytes, so any aligned pointer is good for a reference.
     // INVARIANT: The holder of the lock has bottom halves disabled, for as long as the guard is
@@ -320,9 +321,6 @@ unsafe impl ReadSide for rcu::Guard {}
 
 // SAFETY: A region with bottom halves disabled is a read side of RCU.
 unsafe impl ReadSide for BhDisabled {}
-
-// SAFETY: The holder of the lock has bottom halves disabled.
-unsafe impl<T: ?Sized> ReadSide for BhSpinLockGuard<'_, T> {}
 
 /// A place for one shared object, for callbacks that have no argument to find it by.
 ///
