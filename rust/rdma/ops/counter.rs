@@ -25,7 +25,13 @@ use core::{
 };
 use kernel::{
     error::from_result,
-    ffi::c_int, //
+    ffi::c_int,
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Full,
+        Release, //
+    }, //
 };
 use rdma_bindings as bindings;
 
@@ -60,6 +66,16 @@ unsafe fn data_of<T: Operations>(counter: *mut bindings::rdma_counter) -> *mut T
     unsafe { (&raw mut (*counter).data).cast() }
 }
 
+/// Returns the counter that `qp` is bound to, which the core leaves to the driver.
+///
+/// # Safety
+///
+/// `qp` must be valid for `'a`.
+unsafe fn counter_of<'a>(qp: *mut bindings::ib_qp) -> &'a Atomic<*mut bindings::rdma_counter> {
+    // SAFETY: By the safety requirements the field is valid. It is one word, which the core only reads.
+    unsafe { Atomic::from_ptr(&raw mut (*qp).counter) }
+}
+
 /// Implements `ib_device_ops::counter_init`. There is nothing to do before a queue pair is bound.
 ///
 /// # Safety
@@ -82,6 +98,9 @@ pub(super) unsafe extern "C" fn stats<T: Operations>(
 /// the counter. The core frees a counter to which none could be bound, and does not call the driver
 /// then.
 ///
+/// Two threads of a process may have the core bind the same queue pair, each to a counter. The core
+/// checks without a lock that the queue pair has none, so this checks again.
+///
 /// # Safety
 ///
 /// Only the core may call it, with a counter and a queue pair of the same device of `T`, and the
@@ -97,7 +116,8 @@ pub(super) unsafe extern "C" fn bind<T: Operations>(
         // SAFETY: The core passes a counter that it has allocated for this driver.
         let data = unsafe { data_of::<T>(counter) };
         // SAFETY: The core passes a valid counter, and holds its lock.
-        if unsafe { (*counter).id } == 0 {
+        let is_new = unsafe { (*counter).id } == 0;
+        if is_new {
             let NewCounter { data: new, id } = T::new_counter(object.device())?;
             // SAFETY: There is room for it, and nobody else has it yet.
             unsafe {
@@ -106,12 +126,34 @@ pub(super) unsafe extern "C" fn bind<T: Operations>(
                 (*counter).id = id.get();
             }
         }
+        // SAFETY: The queue pair is valid.
+        let bound = unsafe { counter_of(qp) }.cmpxchg(ptr::null_mut(), counter, Full);
+        if bound.is_err() {
+            if is_new {
+                // SAFETY: The core passes a valid counter, and holds its lock. The data are those of above,
+                // and no queue pair is bound to them.
+                unsafe { end::<T>(counter) };
+            }
+            return Err(EINVAL);
+        }
         // SAFETY: By the invariant of `Counter` the data are there.
         T::bind_counter(object, unsafe { &*data });
-        // SAFETY: Both are valid; the core leaves this field to the driver.
-        unsafe { (*qp).counter = counter };
         Ok(0)
     })
+}
+
+/// Drops the data of `counter`.
+///
+/// # Safety
+///
+/// `counter` must be one of a device of `T`, with data that nobody uses any more.
+unsafe fn end<T: Operations>(counter: *mut bindings::rdma_counter) {
+    // SAFETY: By the safety requirements the counter is valid, and the data are there for the last time.
+    unsafe {
+        ptr::drop_in_place(data_of::<T>(counter));
+        // INVARIANT: The data are gone.
+        (*counter).id = 0;
+    }
 }
 
 /// Implements `ib_device_ops::counter_unbind_qp`.
@@ -126,8 +168,8 @@ pub(super) unsafe extern "C" fn unbind<T: Operations>(
 ) -> c_int {
     // SAFETY: The core passes a queue pair that was created, and holds it.
     T::unbind_counter(unsafe { Qp::from_raw(qp) });
-    // SAFETY: The core passes a valid queue pair, and leaves this field to the driver.
-    unsafe { (*qp).counter = ptr::null_mut() };
+    // SAFETY: The core passes a valid queue pair.
+    unsafe { counter_of(qp) }.store(ptr::null_mut(), Release);
     0
 }
 
@@ -157,9 +199,6 @@ pub(super) unsafe extern "C" fn dealloc<T: Operations>(
 ) -> c_int {
     // SAFETY: The counter is valid and has no other user. The core deallocates counters to which a
     // queue pair was bound, so that its data were made.
-    unsafe {
-        ptr::drop_in_place(data_of::<T>(counter));
-        (*counter).id = 0;
-    }
+    unsafe { end::<T>(counter) };
     0
 }
