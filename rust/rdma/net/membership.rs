@@ -50,15 +50,18 @@ impl Membership {
     /// # Errors
     ///
     /// `EINVAL` if `group` is not one of multicast; `EADDRNOTAVAIL` if the netdev takes no part in
-    /// that IP version; `ENODEV` if it is being unregistered; `ENOMEM`.
+    /// that IP version; `ENODEV` if it is being unregistered, or has left its namespace; `ENOMEM`.
     pub fn join(netdev: &NetDevice, group: [u8; 16]) -> Result<Self> {
         if !is_multicast(group) {
             return Err(EINVAL);
         }
         let slot = NetDeviceSlot::new(netdev)?;
+        let rtnl = Rtnl::lock();
+        // While this waited for the lock, the netdev may have moved to another namespace.
+        let netdev = slot.get().ok_or(ENODEV)?;
         match ipv4_of_gid(group) {
-            Some(address) => join_v4(netdev, address)?,
-            None => join_v6(netdev, group)?,
+            Some(address) => join_v4(&netdev, address, &rtnl)?,
+            None => join_v6(&netdev, group)?,
         }
         // INVARIANT: Joined just now.
         Ok(Self {
@@ -70,19 +73,20 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        // The stack forgets the groups of a netdev with the netdev.
+        let rtnl = Rtnl::lock();
+        // The stack forgets the groups of a netdev with the netdev, and when it moves to another namespace. With
+        // the lock held it does not move.
         let Some(netdev) = self.netdev.get() else {
             return;
         };
         match ipv4_of_gid(self.group) {
-            Some(address) => leave_v4(&netdev, address),
+            Some(address) => leave_v4(&netdev, address, &rtnl),
             None => leave_v6(&netdev, self.group),
         }
     }
 }
 
-fn join_v4(netdev: &NetDevice, address: [u8; 4]) -> Result {
-    let _rtnl = Rtnl::lock();
+fn join_v4(netdev: &NetDevice, address: [u8; 4], _rtnl: &Rtnl) -> Result {
     // SAFETY: The netdev is valid. The RTNL is held, which keeps `in_dev` valid.
     unsafe {
         let in_dev = bindings::__in_dev_get_rtnl(netdev.as_raw());
@@ -94,8 +98,7 @@ fn join_v4(netdev: &NetDevice, address: [u8; 4]) -> Result {
     Ok(())
 }
 
-fn leave_v4(netdev: &NetDevice, address: [u8; 4]) {
-    let _rtnl = Rtnl::lock();
+fn leave_v4(netdev: &NetDevice, address: [u8; 4], _rtnl: &Rtnl) {
     // SAFETY: The netdev is valid, and the RTNL keeps `in_dev` valid. `join_v4` made us a member,
     // which is undone once.
     unsafe {
