@@ -22,6 +22,7 @@ use crate::{
         on_link,
         path::IPPROTO_UDP,
         pool::Buffers,
+        rtnl::Rtnl,
         skb::{
             dev_of,
             network_header,
@@ -150,7 +151,7 @@ enum State {
 }
 
 impl<R: Receiver> DefaultGid<R> {
-    /// Serves the default GID of `netdev`. May sleep.
+    /// Serves the default GID of `netdev`. Sleeps, and takes the RTNL.
     ///
     /// # Errors
     ///
@@ -172,7 +173,12 @@ impl<R: Receiver> DefaultGid<R> {
         )?;
         // The netdev knows the guest before it serves, so that it leaves in time. If the rest
         // fails, the drop of `this` removes the guest again.
-        slot.add_guest(inner.clone())?;
+        {
+            // The kernel holds the lock while a netdev changes its type: that is over, or it is refused from now
+            // on.
+            let _rtnl = Rtnl::lock();
+            slot.add_guest(inner.clone())?;
+        }
         let this = Self {
             inner,
             netdev: slot,
@@ -382,7 +388,8 @@ impl<R: Receiver> Guest for Inner<R> {
 /// solicitation.
 fn listen(dev: &NetDevice) -> Option<[u8; 6]> {
     let group = neighbour::multicast_mac(neighbour::solicited_node(dev.default_gid()?));
-    // SAFETY: The netdev is valid, and has addresses of 6 bytes as it has a default GID.
+    // SAFETY: The netdev is valid, and has addresses of 6 bytes as it has a default GID. Their length does not
+    // change, as the netdev has a guest.
     let ret = unsafe { bindings::dev_mc_add(dev.as_raw(), group.as_ptr()) };
     (ret == 0).then_some(group)
 }
@@ -390,7 +397,8 @@ fn listen(dev: &NetDevice) -> Option<[u8; 6]> {
 /// Undoes [`listen`].
 fn stop_listening(dev: &NetDevice, group: Option<[u8; 6]>) {
     if let Some(group) = group {
-        // SAFETY: The netdev is valid, and `listen` has added an address of 6 bytes.
+        // SAFETY: The netdev is valid, and `listen` has added an address of 6 bytes. Their length did not change
+        // since, as the netdev has a guest.
         unsafe { bindings::dev_mc_del(dev.as_raw(), group.as_ptr()) };
     }
 }

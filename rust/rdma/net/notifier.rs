@@ -85,7 +85,8 @@ pub trait NetdevEvents: Send + Sync + 'static {
 /// The registration reports `Register` and `Up` for existing netdevs. The drop reports `GoingDown`,
 /// `Down` and `Unregister` for those that still exist. Dropping it takes the RTNL and sleeps.
 ///
-/// As long as there is one, [`NetDeviceSlot`]s and [`Path`](crate::net::Path)s can be made.
+/// As long as there is one, [`NetDeviceSlot`]s and [`Path`](crate::net::Path)s can be made. The hardware type of a
+/// netdev with a [`DefaultGid`](crate::net::DefaultGid) does not change.
 ///
 /// # Invariants
 ///
@@ -167,10 +168,8 @@ impl<H: NetdevEvents> Block<H> {
     ) -> kernel::ffi::c_int {
         // CAST: The constant is 1.
         const OK: kernel::ffi::c_int = bindings::NOTIFY_OK as kernel::ffi::c_int;
+        const TYPE_CHANGE: usize = bindings::netdev_cmd_NETDEV_PRE_TYPE_CHANGE as usize;
 
-        let Some(event) = NetdevEvent::from_raw(event) else {
-            return OK;
-        };
         // SAFETY: The kernel passes the block that was registered, which is the field of a `Block`
         // that is alive until it is unregistered.
         let this = unsafe {
@@ -179,6 +178,13 @@ impl<H: NetdevEvents> Block<H> {
         // SAFETY: The kernel passes the information of a netdev event, with a valid netdev.
         let dev =
             unsafe { NetDevice::from_raw(bindings::netdev_notifier_info_to_dev(info.cast())) };
+        if event == TYPE_CHANGE && this.watched.has_guests(dev) {
+            // SAFETY: The function takes any error number.
+            return unsafe { bindings::notifier_from_errno(EBUSY.to_errno()) };
+        }
+        let Some(event) = NetdevEvent::from_raw(event) else {
+            return OK;
+        };
         this.handler.event(event, dev);
         match event {
             NetdevEvent::ChangeAddress => this.watched.address_changed(dev),
@@ -201,7 +207,8 @@ struct Watched {
     places: Mutex<KVec<Arc<Place>>>,
 }
 
-/// An object that a netdev calls, and that must leave the netdev before its removal.
+/// An object that a netdev calls, and that must leave the netdev before its removal. As long as a netdev has
+/// a guest, its hardware type does not change.
 pub(super) trait Guest: Send + Sync {
     /// Notes that the hardware address changed. Sleeps; the RTNL is held.
     fn address_changed(&self, dev: &NetDevice);
@@ -280,6 +287,15 @@ impl Watched {
                 guest.address_changed(dev);
             }
         }
+    }
+
+    /// Returns true if `dev` has guests: its hardware addresses must stay as long as they are. Sleeps.
+    fn has_guests(&self, dev: &NetDevice) -> bool {
+        let place = {
+            let places = self.places.lock();
+            places.iter().find(|place| place.is_of(dev)).cloned()
+        };
+        place.is_some_and(|place| place.guests.lock().iter().flatten().next().is_some())
     }
 
     /// Empties the place of `dev`.
