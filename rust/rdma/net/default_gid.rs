@@ -22,7 +22,6 @@ use crate::{
         on_link,
         path::IPPROTO_UDP,
         pool::Buffers,
-        rtnl::Rtnl,
         skb::{
             dev_of,
             network_header,
@@ -173,12 +172,7 @@ impl<R: Receiver> DefaultGid<R> {
         )?;
         // The netdev knows the guest before it serves, so that it leaves in time. If the rest
         // fails, the drop of `this` removes the guest again.
-        {
-            // The kernel holds the lock while a netdev changes its type: that is over, or it is refused from now
-            // on.
-            let _rtnl = Rtnl::lock();
-            slot.add_guest(inner.clone())?;
-        }
+        slot.add_guest(inner.clone())?;
         let this = Self {
             inner,
             netdev: slot,

@@ -7,6 +7,7 @@ use crate::{
     net::{
         pool::Buffers,
         route::Routes,
+        rtnl::Rtnl,
         NetDevice, //
     },
     new_bh_spinlock,
@@ -276,13 +277,15 @@ impl Watched {
         Ok(place)
     }
 
+    /// Returns the place of `dev`, if it has one. Sleeps.
+    fn find(&self, dev: &NetDevice) -> Option<Arc<Place>> {
+        let places = self.places.lock();
+        places.iter().find(|place| place.is_of(dev)).cloned()
+    }
+
     /// Tells the guests of `dev` that its address changed.
     fn address_changed(&self, dev: &NetDevice) {
-        let place = {
-            let places = self.places.lock();
-            places.iter().find(|place| place.is_of(dev)).cloned()
-        };
-        if let Some(place) = place {
+        if let Some(place) = self.find(dev) {
             for guest in place.guests.lock().iter().flatten() {
                 guest.address_changed(dev);
             }
@@ -291,11 +294,8 @@ impl Watched {
 
     /// Returns true if `dev` has guests: its hardware addresses must stay as long as they are. Sleeps.
     fn has_guests(&self, dev: &NetDevice) -> bool {
-        let place = {
-            let places = self.places.lock();
-            places.iter().find(|place| place.is_of(dev)).cloned()
-        };
-        place.is_some_and(|place| place.guests.lock().iter().flatten().next().is_some())
+        self.find(dev)
+            .is_some_and(|place| place.guests.lock().iter().flatten().next().is_some())
     }
 
     /// Empties the place of `dev`.
@@ -358,12 +358,14 @@ impl NetDeviceSlot {
         &self.0.routes
     }
 
-    /// Adds `guest`, which leaves when the netdev is removed. May sleep.
+    /// Adds `guest`, which leaves when the netdev is removed. Sleeps, and takes the RTNL.
     ///
     /// # Errors
     ///
     /// `ENODEV` when the netdev is being removed already; `ENOMEM`.
     pub(super) fn add_guest(&self, guest: Arc<dyn Guest>) -> Result {
+        // The kernel holds the lock while a netdev changes its type: that is over, or it is refused from now on.
+        let _rtnl = Rtnl::lock();
         match &mut *self.0.guests.lock() {
             Some(guests) => Ok(guests.push(guest, GFP_KERNEL)?),
             None => Err(ENODEV),
