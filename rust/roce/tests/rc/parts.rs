@@ -9,14 +9,15 @@ use roce::congestion::Law;
 use roce::event::{AsyncEvent, Event};
 use roce::num::Mtu;
 use roce::send::SendState;
-use roce::wire::{Body, Packet, Request};
+use roce::wire::{Body, Request, Response};
 
 use crate::net::{all_succeeded, raised, read, write, Link, Net, Setup, A, B};
+use crate::rng::Rng;
 
 const PACKETS: u32 = 64;
 
-/// Makes a connection for READs of such a depth.
-fn way(law: Law, rd_atomic: u8, keeps: bool, loss: u32) -> Net {
+/// Makes a connection for READs of such a depth, to a peer that keeps packets or not.
+fn way(law: Law, rd_atomic: u8, keeps: bool) -> Net {
     Net::new(Setup {
         law,
         rd_atomic,
@@ -24,7 +25,6 @@ fn way(law: Law, rd_atomic: u8, keeps: bool, loss: u32) -> Net {
         mtu: Mtu::B256,
         link: Link {
             delay_ns: 5_000,
-            loss,
             batch: 4,
             ..Link::default()
         },
@@ -63,18 +63,15 @@ fn congest(net: &mut Net) {
     }
 }
 
-/// Has the packets of READ requests to B counted, and returns their lists.
-fn watch(
-    net: &mut Net,
-    mut passes: impl FnMut(&Packet) -> bool + 'static,
-) -> Rc<RefCell<Vec<u32>>> {
+/// Returns a list of the responses that each READ request to B asks for from now on.
+fn watch(net: &mut Net) -> Rc<RefCell<Vec<u32>>> {
     let parts = Rc::new(RefCell::new(Vec::new()));
     let seen = parts.clone();
     net.filter = Box::new(move |to, packet| {
         if let (B, Body::Request(Request::Read(reth))) = (to, &packet.body) {
             seen.borrow_mut().push(reth.length / 256);
         }
-        passes(packet)
+        true
     });
     parts
 }
@@ -90,8 +87,8 @@ fn check(net: &Net, ids: std::ops::Range<u64>) {
 // Rules: SEG-14
 #[test]
 fn a_read_is_one_request_while_the_path_is_free() {
-    let mut net = way(Law::Window, 4, true, 0);
-    let parts = watch(&mut net, |_| true);
+    let mut net = way(Law::Window, 4, true);
+    let parts = watch(&mut net);
     post(&mut net, 0, 8);
     net.run();
     check(&net, 0..8);
@@ -102,11 +99,11 @@ fn a_read_is_one_request_while_the_path_is_free() {
 #[test]
 fn a_read_on_a_congested_path_is_no_more_at_a_time_than_the_window() {
     for law in [Law::Window, Law::Dcqcn] {
-        let mut net = way(law, 4, true, 0);
+        let mut net = way(law, 4, true);
         congest(&mut net);
         let window = net.ends[A].requester.report().unwrap().window;
         assert!(window < PACKETS / 2, "{law:?}: {window}");
-        let parts = watch(&mut net, |_| true);
+        let parts = watch(&mut net);
         post(&mut net, 200, 4);
         run_congested(&mut net);
         check(&net, 0..204);
@@ -129,7 +126,7 @@ fn a_read_on_a_congested_path_is_no_more_at_a_time_than_the_window() {
 #[test]
 fn parts_need_no_more_resources_of_the_peer_than_one_read() {
     for depth in [1, 2, 4] {
-        let mut net = way(Law::Window, depth, true, 0);
+        let mut net = way(Law::Window, depth, true);
         congest(&mut net);
         post(&mut net, 200, 6);
         let most = Rc::new(RefCell::new((0u32, 0u32)));
@@ -153,9 +150,8 @@ fn parts_need_no_more_resources_of_the_peer_than_one_read() {
     }
 }
 
-fn ends_read(response: &roce::wire::Response) -> bool {
-    use roce::wire::Response::{ReadLast, ReadOnly};
-    matches!(response, ReadLast(_) | ReadOnly(_))
+fn ends_read(response: &Response) -> bool {
+    matches!(response, Response::ReadLast(_) | Response::ReadOnly(_))
 }
 
 // Rules: RTY-20, RTY-21, SEG-22
@@ -164,9 +160,9 @@ fn lost_parts_are_asked_for_again() {
     for keeps in [true, false] {
         for loss in [10, 50, 100] {
             for seed in 1..6 {
-                let mut net = way(Law::Window, 4, keeps, 0);
+                let mut net = way(Law::Window, 4, keeps);
                 congest(&mut net);
-                net.rng = crate::rng::Rng::new(seed);
+                net.rng = Rng::new(seed);
                 net.setup.link.loss = loss;
                 post(&mut net, 200, 8);
                 run_congested(&mut net);
@@ -180,7 +176,7 @@ fn lost_parts_are_asked_for_again() {
 #[test]
 fn a_lost_part_or_its_answer_needs_no_timer() {
     for (side, number) in [(B, 1), (B, 2), (A, 1), (A, 2), (A, 3), (A, PACKETS)] {
-        let mut net = way(Law::Window, 4, true, 0);
+        let mut net = way(Law::Window, 4, true);
         congest(&mut net);
         post(&mut net, 200, 1);
         let mut count = 0;
@@ -201,7 +197,7 @@ fn a_lost_part_or_its_answer_needs_no_timer() {
 // Rules: SEG-22, STA-10, STA-11
 #[test]
 fn a_read_of_several_parts_is_finished_before_the_queue_is_drained() {
-    let mut net = way(Law::Window, 4, true, 0);
+    let mut net = way(Law::Window, 4, true);
     congest(&mut net);
     post(&mut net, 200, 2);
     net.transmit(A);

@@ -271,6 +271,21 @@ fn link(loss: u32, duplication: u32, reordering: u32, corruption: u32) -> Link {
     }
 }
 
+/// Returns what a seed chooses in each plan.
+fn setup_of(seed: u64, link: Link) -> Setup {
+    let near_wrap = 0x100_0000 - (seed as u32 * 7) % 200;
+    Setup {
+        psn: [near_wrap, near_wrap + 0x40_0000],
+        rd_atomic: [1, 2, 4, 16][seed as usize % 4],
+        link: Link {
+            batch: 1 + seed as usize % 16,
+            ..link
+        },
+        seed,
+        ..Setup::default()
+    }
+}
+
 /// Runs a plan with many seeds; more packets than `bound` times those needed are a storm. A
 /// receiver that is late costs a window for each time that it was not ready, and is not counted.
 fn plan(link: Link, bound: f64) {
@@ -280,19 +295,10 @@ fn plan(link: Link, bound: f64) {
 /// Runs a plan with absent memory: `absence` in a thousand accesses.
 fn plan_with(link: Link, absence: u32, bound: f64) {
     for seed in 0..60 {
-        let mtu = Mtu::ALL[seed as usize % 5];
-        let near_wrap = 0x100_0000 - (seed as u32 * 7) % 200;
         let setup = Setup {
-            mtu,
-            psn: [near_wrap, near_wrap + 0x40_0000],
-            rd_atomic: [1, 2, 4, 16][seed as usize % 4],
-            link: Link {
-                batch: 1 + seed as usize % 16,
-                ..link
-            },
+            mtu: Mtu::ALL[seed as usize % 5],
             absence,
-            seed,
-            ..Setup::default()
+            ..setup_of(seed, link)
         };
         let late_receives = seed % 3 == 0;
         let ratio = run(setup, 40, late_receives);
@@ -354,22 +360,14 @@ fn memory_that_comes_and_goes_on_a_bad_network() {
 /// Runs a plan without losses and without a timeout: nothing may wait for one.
 fn plan_without_loss(link: Link, absence: u32) {
     for seed in 0..120 {
-        let near_wrap = 0x100_0000 - (seed as u32 * 7) % 200;
         let setup = Setup {
             mtu: Mtu::ALL[seed as usize % 2],
             timeout: 0,
-            psn: [near_wrap, near_wrap + 0x40_0000],
-            rd_atomic: [1, 2, 4, 16][seed as usize % 4],
-            link: Link {
-                batch: 1 + seed as usize % 16,
-                ..link
-            },
             stalls: 40,
             cnps: 200,
             law: Law::ALL[seed as usize % 3],
             absence,
-            seed,
-            ..Setup::default()
+            ..setup_of(seed, link)
         };
         run(setup, 40, seed % 2 == 0);
     }

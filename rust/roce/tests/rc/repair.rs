@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 use roce::congestion::Law;
@@ -346,11 +347,23 @@ fn a_lost_answer_needs_no_timer() {
 fn after_reads(batch: usize, timeout: u8, keeps: bool) -> Net {
     let mut net = way(5_000, batch, timeout);
     net.ends[B].keeps = keeps;
-    for id in 0..4 {
-        net.post(A, id, read(0), 0, 256 * 16);
+    read_in_turn(&mut net, 4);
+    net
+}
+
+/// Has so many READs done, each after the one before. Then the path is known.
+fn read_in_turn(net: &mut Net, count: u64) {
+    for id in 0..count {
+        post_reads(net, id..id + 1);
         net.run();
     }
-    net
+}
+
+/// Posts READs of 16 packets with these numbers.
+fn post_reads(net: &mut Net, ids: Range<u64>) {
+    for id in ids {
+        net.post(A, id, read(0), 0, 256 * 16);
+    }
 }
 
 // Rules: RTY-20
@@ -362,9 +375,7 @@ fn many_lost_requests_for_data_need_no_timer() {
     for keeps in [true, false] {
         for (side, lost) in [(B, READS), (A, READS * 16)] {
             let mut net = after_reads(16, 18, keeps);
-            for id in 4..4 + READS {
-                net.post(A, id, read(0), 0, 256 * 16);
-            }
+            post_reads(&mut net, 4..4 + READS);
             lose_to(&mut net, side, move |number| number <= lost);
             let begin = net.now;
             net.run();
@@ -387,9 +398,7 @@ fn a_lost_nak_for_a_request_for_data_needs_no_timer() {
     // The oldest request and the NAK are lost.
     for keeps in [true, false] {
         let mut net = after_reads(1, 18, keeps);
-        for id in 4..8 {
-            net.post(A, id, read(0), 0, 256 * 16);
-        }
+        post_reads(&mut net, 4..8);
         let mut numbers = [0, 0];
         net.filter = Box::new(move |to, _| {
             numbers[to] += 1;
@@ -598,13 +607,8 @@ fn requests_that_are_lost_in_a_row_cost_one_timeout() {
     for (side, lost) in [(B, READS), (A, READS * 16)] {
         // A probe would come later than the timeout.
         let mut net = way(DELAY_NS, 16, 14);
-        for id in 0..40 {
-            net.post(A, id, read(0), 0, 256 * 16);
-            net.run();
-        }
-        for id in 40..40 + READS {
-            net.post(A, id, read(0), 0, 256 * 16);
-        }
+        read_in_turn(&mut net, 40);
+        post_reads(&mut net, 40..40 + READS);
         lose_to(&mut net, side, move |number| number <= lost);
         let begin = net.now;
         net.run();

@@ -1831,27 +1831,63 @@ fn what_is_absent_when_it_is_sent_again_is_outstanding_still() {
     raised(&lone.world, AsyncEvent::SendQueueDrained);
 }
 
-// Rules: SEG-17
-#[test]
-fn an_acknowledgement_that_was_not_asked_for_is_asked_for_however_small_the_window() {
+/// Makes a connection without a timeout whose path is known by a SEND. Behind it is `op`, of many packets.
+fn known_without_a_timeout(op: SendOp) -> Lone {
     let config = SendConfig {
         law: Law::Dcqcn,
         timeout: AckTimeout::NEVER,
         ..config()
     };
-    let mut lone = Lone::with(config, &[(send(), 10), (write(0), MTU * 2000)]);
+    let mut lone = Lone::with(config, &[(send(), 10), (op, MTU * 2000)]);
     lone.poll().unwrap();
     lone.now = lone.now.after_ns(ROUND_TRIP_NS);
     lone.ack(0);
-    let asks = std::iter::from_fn(|| lone.poll()).find(|(bth, _)| bth.ack_req);
-    let (bth, (asked, ..)) = asks.unwrap();
-    assert!(asked > 2);
-    lone.requester.unsend(bth.psn);
-    // Its memory is absent for a while, and the path becomes congested.
-    for _ in 0..64 {
-        lone.now = lone.now.after_ns(60_000);
-        lone.requester.congested(lone.now);
+    lone
+}
+
+/// Makes one that is to send all of a window again from PSN 1 on, as the peer was not ready.
+fn sends_again_without_a_timeout() -> Lone {
+    let mut lone = known_without_a_timeout(send());
+    lone.poll_all();
+    lone.rnr_nak(1, 1);
+    lone.sleep(RnrTimer::new(1).unwrap().delay_ns());
+    lone
+}
+
+impl Lone {
+    /// Sends up to the next packet that asks for an acknowledgement. Takes that back, and returns its PSN.
+    fn unsend_what_asks(&mut self) -> u32 {
+        let asks = std::iter::from_fn(|| self.poll()).find(|(bth, _)| bth.ack_req);
+        let (bth, (asked, ..)) = asks.unwrap();
+        assert!(asked > 2);
+        self.requester.unsend(bth.psn);
+        asked
     }
+
+    /// Delivers the responses to a part of a READ from PSN `first` on, which is all that is outstanding.
+    fn answer_part(&mut self, first: u32) {
+        let count = self.requester.report().unwrap().outstanding;
+        for psn in first..first + count {
+            self.data(psn, first, MTU * count);
+        }
+    }
+
+    /// Congests the path until the window is small.
+    fn congest(&mut self) {
+        for _ in 0..64 {
+            self.now = self.now.after_ns(60_000);
+            self.requester.congested(self.now);
+        }
+    }
+}
+
+// Rules: SEG-17
+#[test]
+fn an_acknowledgement_that_was_not_asked_for_is_asked_for_however_small_the_window() {
+    let mut lone = known_without_a_timeout(write(0));
+    let asked = lone.unsend_what_asks();
+    // Its memory is absent for a while, and the path becomes congested.
+    lone.congest();
     let (bth, (psn, ..)) = lone.poll().expect("it waits for ever");
     assert_eq!((psn, bth.ack_req), (asked, true));
     assert!(lone.poll().is_none());
@@ -1872,18 +1908,12 @@ fn a_part_of_a_read_that_was_not_sent_is_taken_back() {
             assert_eq!(unanswered(&lone), before, "part {first}");
         }
         assert_eq!(lone.poll_psns(), [first]);
-        let report = lone.requester.report().unwrap();
-        for psn in first..first + report.outstanding {
-            lone.data(psn, first, MTU * report.outstanding);
-        }
+        lone.answer_part(first);
     }
     assert_eq!(lone.statuses(), []);
     // Further parts follow until the READ is over.
     while let [first] = lone.poll_psns()[..] {
-        let count = lone.requester.report().unwrap().outstanding;
-        for psn in first..first + count {
-            lone.data(psn, first, MTU * count);
-        }
+        lone.answer_part(first);
     }
     all_succeeded(&lone.statuses(), 0..1);
 }
@@ -1891,27 +1921,13 @@ fn a_part_of_a_read_that_was_not_sent_is_taken_back() {
 // Rules: SEG-17
 #[test]
 fn what_is_sent_again_is_asked_for_however_small_the_window() {
-    let config = SendConfig {
-        law: Law::Dcqcn,
-        timeout: AckTimeout::NEVER,
-        ..config()
-    };
-    let mut lone = Lone::with(config, &[(send(), 10), (send(), MTU * 2000)]);
-    lone.poll().unwrap();
-    lone.now = lone.now.after_ns(ROUND_TRIP_NS);
-    lone.ack(0);
-    lone.poll_all();
-    lone.rnr_nak(1, 1);
-    lone.sleep(RnrTimer::new(1).unwrap().delay_ns());
+    let mut lone = sends_again_without_a_timeout();
     for psn in 1..20 {
         let (bth, (sent, ..)) = lone.poll().unwrap();
         assert_eq!((sent, bth.ack_req), (psn, false));
     }
     // The network takes no more for a while, and the path becomes congested.
-    for _ in 0..64 {
-        lone.now = lone.now.after_ns(60_000);
-        lone.requester.congested(lone.now);
-    }
+    lone.congest();
     let (bth, (psn, ..)) = lone.poll().expect("it waits for ever");
     assert_eq!((psn, bth.ack_req), (20, true));
     assert!(lone.poll().is_none());
@@ -1920,26 +1936,9 @@ fn what_is_sent_again_is_asked_for_however_small_the_window() {
 // Rules: SEG-17
 #[test]
 fn what_is_sent_again_asks_later_if_the_packet_that_asked_was_not_sent() {
-    let config = SendConfig {
-        law: Law::Dcqcn,
-        timeout: AckTimeout::NEVER,
-        ..config()
-    };
-    let mut lone = Lone::with(config, &[(send(), 10), (send(), MTU * 2000)]);
-    lone.poll().unwrap();
-    lone.now = lone.now.after_ns(ROUND_TRIP_NS);
-    lone.ack(0);
-    lone.poll_all();
-    lone.rnr_nak(1, 1);
-    lone.sleep(RnrTimer::new(1).unwrap().delay_ns());
-    let asks = std::iter::from_fn(|| lone.poll()).find(|(bth, _)| bth.ack_req);
-    let (bth, (asked, ..)) = asks.unwrap();
-    assert!(asked > 2);
-    lone.requester.unsend(bth.psn);
-    for _ in 0..64 {
-        lone.now = lone.now.after_ns(60_000);
-        lone.requester.congested(lone.now);
-    }
+    let mut lone = sends_again_without_a_timeout();
+    let asked = lone.unsend_what_asks();
+    lone.congest();
     let (bth, (psn, ..)) = lone.poll().expect("it waits for ever");
     assert_eq!((psn, bth.ack_req), (asked, true));
     assert!(lone.poll().is_none());
