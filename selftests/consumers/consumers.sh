@@ -265,11 +265,24 @@ fio_goes_on()
 	wait "$writer"
 }
 
+# $writer has to end in time, well or not.
+writer_ends()
+{
+	wait_for "$NOTICES_S" is_over "$writer" || ktap_fail "it neither goes on nor ends"
+}
+
+# The same, and its result is not of interest.
+writer_may_fail()
+{
+	writer_ends
+	wait "$writer" || echo "what was written failed"
+}
+
 # fio_ends DISK DISTURBANCE...: in time, with an error.
 fio_ends()
 {
 	local writer seen
 	fio_disturbed "$@"
-	wait_for "$NOTICES_S" is_over "$writer" || ktap_fail "it neither goes on nor ends"
+	writer_ends
 	not wait "$writer"
 }
