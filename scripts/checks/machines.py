@@ -92,11 +92,11 @@ class Machines:
             self.look_again(repeat)
         self.repeats.clear()
 
-    def command(self, suite):
-        """Return the command that runs a suite."""
+    def command(self, suite, programs):
+        """Return the command that runs programs of a suite, in one machine or in two."""
         if suite.name == plan.PAIR_SUITE:
-            return plan.pair_command(suite.release, self.settings)
-        return plan.boot_command(suite, [suite.name], self.settings)
+            return plan.pair_command(suite.release, programs, self.settings)
+        return plan.boot_command(suite, programs, self.settings)
 
     def start(self, suite):
         """Start a suite, once there is room for one more machine."""
@@ -106,7 +106,7 @@ class Machines:
             return
         step(suite)
         with open_log(self.log(suite)) as log:
-            process = start(self.command(suite), log, own_group=True)
+            process = start(self.command(suite, [suite.name]), log, own_group=True)
         if process:
             self.running[process] = suite
         else:
@@ -152,7 +152,7 @@ class Machines:
         names = " ".join(repeat.programs)
         step(f"once more: {names} on {suite.release}")
         with open_log(path) as log:
-            status = run(plan.boot_command(suite, repeat.programs, self.settings), log)
+            status = run(self.command(suite, repeat.programs), log)
         text = read_log(path)
         show(text)
         result = verdict(repeat.first, outcome(text, status))

@@ -106,10 +106,10 @@ def boot_command(suite, programs, settings):
             "selftests/run", *programs]
 
 
-def pair_command(release, settings):
-    """Return the command that runs the suite that needs two machines."""
+def pair_command(release, programs, settings):
+    """Return the command that runs programs of the suite that needs two machines."""
     return ["qemu/boot-pair", "--kernel", release, "--timeout", str(settings.seconds or PAIR_SECONDS), "--",
-            "env", f"DRIVER={settings.driver}", "selftests/machines/run"]
+            "env", f"DRIVER={settings.driver}", f"MACHINES={' '.join(programs)}", "selftests/machines/run"]
 
 
 def start_order(name):
