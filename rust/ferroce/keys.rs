@@ -303,15 +303,15 @@ impl Keys {
         mr.revoke();
     }
 
-    /// Adds a region that work requests register, for lists of up to `max_pages` pages. May sleep.
+    /// Adds a region that work requests register, for lists of up to `most` pages. May sleep.
     ///
     /// # Errors
     ///
     /// `EBUSY` if all keys are in use, `ENOMEM`.
-    pub(crate) fn add_fast_mr(&self, pd: PdId, max_pages: u32) -> Result<Arc<FastMr>> {
+    pub(crate) fn add_fast_mr(&self, pd: PdId, most: u32) -> Result<Arc<FastMr>> {
         let place = self.fast_mrs.reserve(FAST_INDICES)?;
         let index = place.id();
-        let new = FastMr::new(index, identity(pd, index), max_pages)?;
+        let new = FastMr::new(index, identity(pd, index), most)?;
         let mr = Arc::pin_init(new, GFP_KERNEL)?;
         place.publish(mr.clone())?;
         Ok(mr)

@@ -35,7 +35,7 @@ use rdma::ops::{
 use rdma::post::{Completions, RecvList, SendList};
 use rdma::qp::{QpAttr, QpInfo, QpInit};
 use rdma::restrack::Details;
-use rdma::sg::SgPages;
+use rdma::sg::SgList;
 use rdma::stats::Counter;
 use rdma::udata::Udata;
 use rdma::upcall::{CqUpcall, QpUpcall, SrqUpcall};
@@ -251,11 +251,11 @@ impl Operations for Verbs {
         mr::register_kernel(pd, access)
     }
 
-    fn alloc_mr(pd: &IbPd<Self>, max_pages: u32) -> Result<NewMr<Self::Mr>> {
-        mr::alloc(pd, max_pages)
+    fn alloc_mr(pd: &IbPd<Self>, most: u32) -> Result<NewMr<Self::Mr>> {
+        mr::alloc(pd, most)
     }
 
-    fn map_mr_sg(mr: &IbMr<Self>, list: &mut SgPages<'_>) -> Result {
+    fn map_mr_sg(mr: &IbMr<Self>, list: &mut SgList<'_>) -> Result {
         mr::lay_out(mr, list)
     }
 

@@ -53,7 +53,7 @@ use crate::{
         QpInit, //
     },
     restrack::Details,
-    sg::SgPages,
+    sg::SgList,
     stats::Counter,
     udata::Udata,
     upcall::{
@@ -647,20 +647,21 @@ pub trait Operations: Driver {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Allocates a region for lists of up to `max_pages` pages. The kernel fills it by
-    /// [`map_mr_sg`](Self::map_mr_sg) and a work request.
-    fn alloc_mr(pd: &Pd<Self>, max_pages: u32) -> Result<NewMr<Self::Mr>> {
-        let _ = (pd, max_pages);
+    /// Allocates a region for lists of up to `most` pages, or elements if the region can have gaps
+    /// (`IB_MR_TYPE_SG_GAPS`). The kernel fills it by [`map_mr_sg`](Self::map_mr_sg) and a work
+    /// request.
+    fn alloc_mr(pd: &Pd<Self>, most: u32) -> Result<NewMr<Self::Mr>> {
+        let _ = (pd, most);
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Sets the pages that the next work request registers. Any context.
+    /// Sets the memory that the next work request registers. Any context.
     ///
     /// # Errors
     ///
-    /// Those of [`Umem::lay_out`](crate::umem::Umem::lay_out); `EINVAL` for a region that was not made
+    /// Those of [`SgMemory::lay_out`](crate::sg::SgMemory::lay_out); `EINVAL` for a region that was not made
     /// by [`alloc_mr`](Self::alloc_mr).
-    fn map_mr_sg(mr: &Mr<Self>, list: &mut SgPages<'_>) -> Result {
+    fn map_mr_sg(mr: &Mr<Self>, list: &mut SgList<'_>) -> Result {
         let _ = (mr, list);
         build_error!(VTABLE_DEFAULT_ERROR)
     }

@@ -5,6 +5,7 @@
 use crate::{
     dmabuf::DmaBuf,
     odp::OnDemand,
+    sg::SgMemory,
     umem::Umem, //
 };
 use kernel::{
@@ -23,6 +24,8 @@ pub enum Backing {
     OnDemand(Arc<OnDemand>),
     /// Memory of another device driver.
     DmaBuf(DmaBuf),
+    /// Memory of the kernel, which a scatter list names.
+    Sg(SgMemory),
 }
 
 impl Backing {
@@ -30,7 +33,7 @@ impl Backing {
     pub fn block_bytes(&self) -> usize {
         match self {
             Self::Pinned(umem) => umem.block_bytes(),
-            Self::OnDemand(_) | Self::DmaBuf(_) => PAGE_SIZE,
+            Self::OnDemand(_) | Self::DmaBuf(_) | Self::Sg(_) => PAGE_SIZE,
         }
     }
 }
@@ -48,6 +51,7 @@ unsafe impl Pages for Backing {
             Self::Pinned(umem) => umem.read_chunks(at, len, f),
             Self::OnDemand(memory) => memory.read_chunks(at, len, f),
             Self::DmaBuf(buf) => buf.read_chunks(at, len, f),
+            Self::Sg(memory) => memory.read_chunks(at, len, f),
         }
     }
 
@@ -57,6 +61,7 @@ unsafe impl Pages for Backing {
             Self::Pinned(umem) => umem.write_chunks(at, len, f),
             Self::OnDemand(memory) => memory.write_chunks(at, len, f),
             Self::DmaBuf(buf) => buf.write_chunks(at, len, f),
+            Self::Sg(memory) => memory.write_chunks(at, len, f),
         }
     }
 }

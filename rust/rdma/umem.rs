@@ -16,8 +16,7 @@ use crate::{
     },
     driver::Driver,
     memory::Pages,
-    pmem,
-    sg::SgPages, //
+    pmem, //
 };
 use core::ptr::NonNull;
 use kernel::{
@@ -38,13 +37,13 @@ compile_error!("ferroce needs a kernel whose whole memory is mapped (no CONFIG_H
 /// Block sizes to choose from: a page and every power of two up to 1 GiB.
 const BLOCK_SIZES: usize = (2usize << 30) - PAGE_SIZE;
 
-/// Pinned memory of a process, or [all](Self::kernel) or [some](Self::pages) memory of the kernel.
+/// Pinned memory of a process, or [all](Self::kernel) memory of the kernel.
 ///
 /// # Invariants
 ///
 /// - Byte `at < len` lies at byte `p & (2^shift - 1)` of `blocks[p >> shift]`, where
 ///   `p = first + at`, and `p >> shift` is an index of `blocks`.
-/// - If there is a `pinned` region, it is one of `len > 0` bytes whose bytes are those, pinned for
+/// - If there is a `_pinned` region, it is one of `len > 0` bytes whose bytes are those, pinned for
 ///   the device, and writable if `writable`. If there is none, `blocks` are addresses of the
 ///   kernel's memory.
 ///
@@ -68,7 +67,7 @@ const BLOCK_SIZES: usize = (2usize << 30) - PAGE_SIZE;
 /// }
 /// ```
 pub struct Umem {
-    pinned: Option<Pinned>,
+    _pinned: Option<Pinned>,
     /// Kernel addresses of the blocks, each of `1 << shift` bytes.
     blocks: KVVec<usize>,
     shift: u32,
@@ -141,7 +140,7 @@ impl Umem {
 
         // INVARIANT: `blocks` covers the region from its first byte to its last, as checked.
         Ok(Self {
-            pinned: Some(pinned),
+            _pinned: Some(pinned),
             blocks,
             shift,
             first,
@@ -169,7 +168,7 @@ impl Umem {
         blocks.push(HALF, GFP_KERNEL)?;
         // INVARIANT: Byte `at` lies at the kernel address `at`.
         Ok(Self {
-            pinned: None,
+            _pinned: None,
             blocks,
             shift: usize::BITS - 1,
             first: 0,
@@ -200,91 +199,6 @@ impl Umem {
             blocks.push(address as usize, GFP_KERNEL_ACCOUNT)?;
         }
         Ok(blocks)
-    }
-
-    /// Creates a region without memory, with room for a list of `count` pages of the kernel's. May
-    /// sleep.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub fn pages(count: u32) -> Result<Self> {
-        // INVARIANT: There is no byte.
-        Ok(Self {
-            pinned: None,
-            blocks: KVVec::with_capacity(count as usize, GFP_KERNEL)?,
-            shift: PAGE_SIZE.trailing_zeros(),
-            first: 0,
-            len: 0,
-            writable: true,
-            _device: None,
-        })
-    }
-
-    /// Becomes the memory of `list`, or of as much of it as fits and has no holes. Bytes may be
-    /// missing only at the start of the first page and at the end of the last one. Any context.
-    ///
-    /// The creator of the list keeps the memory. The rules of [`kernel`](Self::kernel) apply.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` for pages of an odd size or an empty list, `EFAULT` for memory outside the kernel's
-    /// linear mapping. There is no memory then.
-    pub fn lay_out(&mut self, list: &mut SgPages<'_>) -> Result {
-        let page_size = list.page_size();
-        if !page_size.is_power_of_two() {
-            return Err(EINVAL);
-        }
-        let Self { blocks, len, .. } = self;
-        // INVARIANT: There is no byte meanwhile.
-        *len = 0;
-        blocks.clear();
-        let laid = list.for_each(&mut |address| {
-            if !is_linear(address, page_size) {
-                return Err(EFAULT);
-            }
-            // CAST: It was found to be a kernel address.
-            let pushed = blocks.push_within_capacity(address as usize);
-            pushed.map_err(|_| ENOMEM)
-        })?;
-        let length = usize::try_from(laid.length).map_err(|_| EINVAL)?;
-        let in_page = laid.iova & u64::from(page_size.wrapping_sub(1));
-        // CAST: It is less than a page.
-        let first = in_page as usize;
-        let shift = page_size.trailing_zeros();
-        let last = first.checked_add(length).and_then(|end| end.checked_sub(1));
-        if length == 0 || last.ok_or(EINVAL)?.wrapping_shr(shift) >= blocks.len() {
-            return Err(EINVAL);
-        }
-        // INVARIANT: The list names the blocks from its first byte to its last, as checked.
-        (self.first, self.shift, self.len) = (first, shift, length);
-        Ok(())
-    }
-
-    /// Becomes the same memory as `other`. Any context.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` if either is not made of [pages](Self::pages), or there is less room.
-    pub fn copy_pages(&mut self, other: &Self) -> Result {
-        let fits = other.blocks.len() <= self.blocks.capacity();
-        if self.pinned.is_some() || other.pinned.is_some() || !fits {
-            return Err(EINVAL);
-        }
-        // INVARIANT: There is no byte meanwhile.
-        self.len = 0;
-        self.blocks.clear();
-        for block in other.blocks.iter() {
-            let _ = self.blocks.push_within_capacity(*block);
-        }
-        // INVARIANT: All blocks fit, so they are those of `other`.
-        (self.first, self.shift, self.len) = (other.first, other.shift, other.len);
-        Ok(())
-    }
-
-    /// Returns the offset of the first byte in its page.
-    pub fn offset_in_page(&self) -> usize {
-        self.first
     }
 
     /// Returns its length in bytes.
@@ -383,9 +297,8 @@ pub fn is_linear(address: u64, len: u32) -> bool {
     }
 }
 
-// SAFETY: Pinned pages are mapped as long as the region exists. Pages of a list are in the linear
-// mapping, as `lay_out` checks, and the user of `kernel` must check each range. Blocks are whole
-// pages, so no word is cut.
+// SAFETY: Pinned pages are mapped as long as the region exists, and the user of `kernel` must check
+// each range. Blocks are whole pages, so no word is cut.
 unsafe impl Pages for Umem {
     #[inline]
     fn read_chunks(

@@ -2,14 +2,13 @@
 
 //! Kernel memory that work requests register: fast registrations of the standard.
 //!
-//! A kernel user allocates such a region once. For each use it sets the pages and posts a work request
+//! A kernel user allocates such a region once. For each use it sets the memory and posts a work request
 //! that registers them. Another work request, or the peer, invalidates the key.
 
 use kernel::prelude::*;
 use rdma::pages::Backing;
-use rdma::sg::SgPages;
+use rdma::sg::{SgList, SgMemory};
 use rdma::sync::{BhSpinLock, IrqSpinLock};
-use rdma::umem::Umem;
 use roce::host::AccessError;
 use roce::num::Rkey;
 use roce::wr::Register;
@@ -18,7 +17,7 @@ use super::check::{Claim, Generation, Identity, Place, Refused, Renewable, Scope
 use super::rights::Rights;
 use crate::table::PdId;
 
-/// Pages of one region.
+/// Pages of one region, or elements of its list.
 pub(crate) const MAX_FAST_PAGES: u32 = 512;
 
 /// A region that work requests register.
@@ -27,13 +26,13 @@ pub(crate) const MAX_FAST_PAGES: u32 = 512;
 /// No process has such a domain.
 ///
 /// `shown` is taken under the lock of a half. `next` is taken under `shown`, or in any context to set
-/// pages. `shown` is held during copies, so no copy runs once the key is invalid.
+/// memory. `shown` is held during copies, so no copy runs once the key is invalid.
 #[pin_data]
 pub(crate) struct FastMr {
     index: u32,
-    /// The pages that the next work request registers.
+    /// The memory that the next work request registers.
     #[pin]
-    next: IrqSpinLock<Umem>,
+    next: IrqSpinLock<SgMemory>,
     #[pin]
     shown: BhSpinLock<Shown>,
 }
@@ -41,11 +40,12 @@ pub(crate) struct FastMr {
 /// The memory of the key, while the region is not free.
 struct Shown {
     key: Renewable<Scope>,
-    pages: Backing,
+    /// [`Backing::Sg`].
+    memory: Backing,
 }
 
 impl FastMr {
-    /// Returns a free region for lists of up to `max_pages` pages, with keys of `index`. May sleep.
+    /// Returns a free region for lists of up to `most` pages or elements, with keys of `index`. May sleep.
     ///
     /// # Errors
     ///
@@ -53,12 +53,12 @@ impl FastMr {
     pub(super) fn new(
         index: u32,
         identity: Identity,
-        max_pages: u32,
+        most: u32,
     ) -> Result<impl PinInit<Self>> {
-        let next = Umem::pages(max_pages)?;
+        let next = SgMemory::new(most)?;
         let shown = Shown {
             key: Renewable::new(identity),
-            pages: Backing::Pinned(Umem::pages(max_pages)?),
+            memory: Backing::Sg(SgMemory::new(most)?),
         };
         Ok(pin_init!(Self {
             index,
@@ -77,16 +77,16 @@ impl FastMr {
         self.shown.lock().key.key()
     }
 
-    /// Sets the pages that the next work request registers. Any context.
+    /// Sets the memory that the next work request registers. Any context.
     ///
     /// # Errors
     ///
-    /// Those of [`Umem::lay_out`].
-    pub(crate) fn lay_out(&self, list: &mut SgPages<'_>) -> Result {
+    /// Those of [`SgMemory::lay_out`].
+    pub(crate) fn lay_out(&self, list: &mut SgList<'_>) -> Result {
         self.next.lock().lay_out(list)
     }
 
-    /// Registers the pages that were set.
+    /// Registers the memory that was set.
     pub(super) fn register(&self, pd: PdId, register: &Register) -> Result<(), Refused> {
         let rights = Rights::of_kernel(register.access).map_err(|_| Refused)?;
         let mut shown = self.shown.lock();
@@ -96,14 +96,13 @@ impl FastMr {
         }
         let length = {
             let next = self.next.lock();
-            let in_page = register.iova.0 & (next.block_bytes() as u64).wrapping_sub(1);
-            if next.is_empty() || in_page != next.offset_in_page() as u64 {
+            if next.is_empty() || !next.may_start_at(register.iova.0) {
                 return Err(Refused);
             }
-            let Backing::Pinned(pages) = &mut shown.pages else {
+            let Backing::Sg(memory) = &mut shown.memory else {
                 return Err(Refused);
             };
-            pages.copy_pages(&next).map_err(|_| Refused)?;
+            memory.copy_from(&next).map_err(|_| Refused)?;
             next.len() as u64
         };
         let scope = Scope {
@@ -139,7 +138,7 @@ impl FastMr {
         Ok((place, generation))
     }
 
-    /// Runs `f` on its pages, if it still is as it was when something was granted, and keeps it so
+    /// Runs `f` on its memory, if it still is as it was when something was granted, and keeps it so
     /// meanwhile.
     #[inline]
     pub(super) fn while_granted<R>(
@@ -149,6 +148,6 @@ impl FastMr {
     ) -> Option<R> {
         let shown = self.shown.lock();
         shown.key.granted(generation)?;
-        Some(f(&shown.pages))
+        Some(f(&shown.memory))
     }
 }

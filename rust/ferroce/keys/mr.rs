@@ -94,7 +94,7 @@ impl Mr {
     pub(super) fn on_demand(&self) -> Option<Arc<OnDemand>> {
         self.while_there(|pages| match pages {
             Backing::OnDemand(memory) => Some(memory.clone()),
-            Backing::Pinned(_) | Backing::DmaBuf(_) => None,
+            Backing::Pinned(_) | Backing::DmaBuf(_) | Backing::Sg(_) => None,
         })?
     }
 

@@ -10,7 +10,7 @@ use rdma::object::{Mr as IbMr, Pd as IbPd};
 use rdma::odp::OnDemand;
 use rdma::ops::{DmaBufInit, MrChange, MrInit, NewMr};
 use rdma::pages::Backing;
-use rdma::sg::SgPages;
+use rdma::sg::SgList;
 use rdma::umem::Umem;
 use roce::num::Iova;
 
@@ -160,12 +160,12 @@ pub(super) fn register_kernel(pd: &IbPd<Verbs>, access: u32) -> Result<NewMr<Han
 ///
 /// # Errors
 ///
-/// `EINVAL` for more pages than advertised, `EBUSY` if all keys are in use, `ENOMEM`.
-pub(super) fn alloc(pd: &IbPd<Verbs>, max_pages: u32) -> Result<NewMr<Handle>> {
-    if max_pages == 0 || max_pages > MAX_FAST_PAGES {
+/// `EINVAL` for more pages or elements than advertised, `EBUSY` if all keys are in use, `ENOMEM`.
+pub(super) fn alloc(pd: &IbPd<Verbs>, most: u32) -> Result<NewMr<Handle>> {
+    if most == 0 || most > MAX_FAST_PAGES {
         return Err(EINVAL);
     }
-    let mr = pd.device().keys().add_fast_mr(**pd, max_pages)?;
+    let mr = pd.device().keys().add_fast_mr(**pd, most)?;
     let rkey = mr.key();
     Ok(NewMr {
         data: Handle::Fast(mr),
@@ -174,12 +174,12 @@ pub(super) fn alloc(pd: &IbPd<Verbs>, max_pages: u32) -> Result<NewMr<Handle>> {
     })
 }
 
-/// Sets the pages that the next work request registers. Any context.
+/// Sets the memory that the next work request registers. Any context.
 ///
 /// # Errors
 ///
 /// Those of [`FastMr::lay_out`]; `EINVAL` for another kind of region.
-pub(super) fn lay_out(mr: &IbMr<Verbs>, list: &mut SgPages<'_>) -> Result {
+pub(super) fn lay_out(mr: &IbMr<Verbs>, list: &mut SgList<'_>) -> Result {
     match &**mr {
         Handle::Fast(mr) => mr.lay_out(list),
         Handle::Region(..) => Err(EINVAL),

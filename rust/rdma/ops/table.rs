@@ -64,7 +64,10 @@ use crate::{
         QpInit, //
     },
     registry,
-    sg::SgPages,
+    sg::{
+        Cut,
+        SgList, //
+    },
     udata::Udata,
     upcall::{
         CqUpcall,
@@ -261,6 +264,9 @@ unsafe extern "C" fn query_device<T: Operations>(
         found.fill(attr);
         if device.local_dma_lkey().is_some() {
             attr.kernel_cap_flags |= u64::from(bindings::ib_kernel_cap_flags_IBK_LOCAL_DMA_LKEY);
+        }
+        if T::HAS_ALLOC_MR && T::HAS_MAP_MR_SG {
+            attr.kernel_cap_flags |= u64::from(bindings::ib_kernel_cap_flags_IBK_SG_GAPS_REG);
         }
         Ok(0)
     })
@@ -1213,7 +1219,10 @@ unsafe extern "C" fn alloc_mr<T: Operations>(
     mr_type: bindings::ib_mr_type,
     max_pages: u32,
 ) -> *mut bindings::ib_mr {
-    if mr_type != bindings::ib_mr_type_IB_MR_TYPE_MEM_REG {
+    if !matches!(
+        mr_type,
+        bindings::ib_mr_type_IB_MR_TYPE_MEM_REG | bindings::ib_mr_type_IB_MR_TYPE_SG_GAPS
+    ) {
         return EOPNOTSUPP.to_ptr();
     }
     // SAFETY: The core passes an object that was created.
@@ -1239,9 +1248,14 @@ unsafe extern "C" fn map_mr_sg<T: Operations>(
 ) -> c_int {
     from_result(|| {
         // SAFETY: The core passes a region that was allocated, and has set the size of its pages.
-        let page_size = unsafe { (*mr).page_size };
+        let (mr_type, page_size) = unsafe { ((*mr).type_, (*mr).page_size) };
+        let cut = if mr_type == bindings::ib_mr_type_IB_MR_TYPE_SG_GAPS {
+            Cut::Elements
+        } else {
+            Cut::Pages(page_size)
+        };
         // SAFETY: The core passes the list of its user.
-        let mut list = unsafe { SgPages::new(list, count, offset, page_size) };
+        let mut list = unsafe { SgList::new(list, count, offset, cut) };
         // SAFETY: The core passes an object that was created.
         T::map_mr_sg(unsafe { Mr::from_raw(mr) }, &mut list)?;
         let laid = list.done();

@@ -75,6 +75,7 @@ struct test {
 
 extern const struct test datagram_tests[];
 extern const struct test connected_tests[];
+extern const struct test gaps_tests[];
 
 /* Says why a test fails, and is -EINVAL. */
 int __printf(3, 4) fail_at(const char *file, int line, const char *format, ...);

@@ -77,7 +77,7 @@ static struct ib_client client = {
 	.remove = client_remove,
 };
 
-static const struct test *const suites[] = { datagram_tests, connected_tests };
+static const struct test *const suites[] = { datagram_tests, connected_tests, gaps_tests };
 
 static const struct test *find(const char *name)
 {
