@@ -563,6 +563,9 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             // An atomic WRITE would need its payload, which may be absent.
             let may_ask = entry.is_answered() && !matches!(entry.op, SendOp::AtomicWrite { .. });
             let is_missing = may_ask && from.is_before(to);
+            let (Some(from), Some(to)) = (entry.index_of(from), entry.index_of(to)) else {
+                continue;
+            };
             if is_missing && entry.ahead == Ahead::No {
                 entry.ahead = Ahead::Wanted { from, to };
                 is_new = true;
@@ -575,8 +578,8 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
 
     /// Returns the PSN after the oldest request, if its responses that are missing were asked for in advance.
     fn asked_ahead(&self) -> Option<Psn> {
-        let from = self.sequence.unacked;
         let oldest = self.window.good(0)?;
+        let from = oldest.index_of(self.sequence.unacked)?;
         (oldest.ahead == Ahead::Asked { from }).then(|| oldest.end())
     }
 

@@ -142,9 +142,12 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
         }
         let asked_again_to = self.sequence.asked_again_to;
         let found = (1..self.window.len().min(MAX_EARLY_PSNS as usize)).find(|index| {
-            match self.window.good(*index).map(|entry| entry.ahead) {
-                Some(Ahead::Wanted { from, .. }) => !from.is_before(asked_again_to),
-                _ => false,
+            let Some(entry) = self.window.good(*index) else {
+                return false;
+            };
+            match entry.ahead {
+                Ahead::Wanted { from, .. } => !entry.psn_at(from).is_before(asked_again_to),
+                Ahead::No | Ahead::Asked { .. } => false,
             }
         });
         self.sequence.set_asks_ahead(found.is_some());
@@ -163,6 +166,7 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
             return None;
         };
         entry.ahead = Ahead::Asked { from };
+        let (from, to) = (entry.psn_at(from), entry.psn_at(to));
         sequence.has_asked_for_parts = true;
         let sizes = (sequence.config.mtu, sequence.config.bundle);
         let segment = Segment::new(entry, from, sizes, Some(to))?;

@@ -52,16 +52,21 @@ pub(super) struct Outstanding<P> {
     pub(super) ahead: Ahead,
 }
 
-/// Responses to a request that are asked for again before it is the oldest, at most once for each request.
+/// Responses to a request that are asked for again before it is the oldest, at most once for each request. They
+/// are counted from the [first](Outstanding::index_of).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ahead {
     /// None are missing, as far as known.
     No,
-    /// Those from PSN `from` on, and before `to`.
-    Wanted { from: Psn, to: Psn },
+    /// Those from response `from` on, and before `to`.
+    Wanted { from: u16, to: u16 },
     /// Those from here on were asked for.
-    Asked { from: Psn },
+    Asked { from: u16 },
 }
+
+// Compilers copy larger ones by calls of memcpy(), several times for each request. Local memory of the
+// driver has 40 bytes.
+const _: () = assert!(mem::size_of::<Slot<[u64; 5]>>() <= 128);
 
 impl<P> Entry<P> {
     /// Returns the request's name and payload.
@@ -99,6 +104,16 @@ impl<P> Outstanding<P> {
     #[inline]
     pub(super) fn end(&self) -> Psn {
         self.first.add(self.packets)
+    }
+
+    /// Returns the index of `psn` among its PSNs, if that is small. It is for responses before one that was kept.
+    pub(super) fn index_of(&self, psn: Psn) -> Option<u16> {
+        psn.distance_from(self.first).try_into().ok()
+    }
+
+    /// Returns the PSN with that index.
+    pub(super) fn psn_at(&self, index: u16) -> Psn {
+        self.first.add(index.into())
     }
 
     /// Returns the length of the READ responses to it; `None` if it has none.
