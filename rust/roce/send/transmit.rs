@@ -350,7 +350,11 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
                         return Ok(self.register(entry, &op, host));
                     }
                     SendOp::Local(_) => Entry::Local(entry),
-                    _ => Entry::Good(entry),
+                    _ => {
+                        // Here, and not below with the others: so it is not copied once more.
+                        self.window.push(Entry::Good(entry));
+                        return Ok(Taken::Entry);
+                    }
                 }
             }
         };
@@ -592,6 +596,7 @@ impl Segment {
     /// Returns the packet `psn` of `entry`, or `None` for an operation without packets. `up_to`
     /// limits a READ request to the PSNs before it.
     // Rules: RTY-12, SEG-1, SEG-2
+    #[inline(always)] // Otherwise it becomes a call for each packet, as there are two callers.
     fn new<P>(
         entry: &Outstanding<P>,
         psn: Psn,
