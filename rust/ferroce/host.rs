@@ -65,6 +65,8 @@ pub(crate) struct Deferred {
     pub(crate) is_overdue: bool,
     /// Requests are sent after the current packets.
     pub(crate) is_left: bool,
+    /// All that was posted is complete, so there is nothing to send.
+    pub(crate) is_at_rest: bool,
     /// Memory to fault in.
     pub(crate) faults: Faults,
 }

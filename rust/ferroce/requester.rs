@@ -156,6 +156,7 @@ pub(crate) fn handle_response(
             return;
         }
         take_response(qp, half, deferred, now, origin, packet, datagram);
+        deferred.is_at_rest = half.send.queue.is_drained() && half.service.rest();
         has_left = half.service.has_left();
         let may_be_left = has_left && origin.is_none() && act == Act::OnEach;
         let gains = || {
@@ -282,7 +283,7 @@ pub(crate) fn run_at(
         let mut half = qp.send.lock();
         let now = now();
         let ahead = qp.requests_ahead();
-        half.is_handed_over |= qp.fixed.service.needs_order() && ahead.is_some();
+        half.is_handed_over |= ahead.is_some() && qp.fixed.service.needs_order();
         first(&mut half, &mut deferred, now);
         let run = send_here(qp, &mut half, &mut deferred, now, other, ahead);
         if half.send.queue.is_drained() {
@@ -315,14 +316,18 @@ fn send_here(
     other: Option<CpuId>,
     ahead: Option<CpuId>,
 ) -> Run {
+    if deferred.is_at_rest {
+        qp.last_sent.note_acknowledged(is_known_received(&qp, half));
+        return Run::Idle;
+    }
     let needs_order = qp.fixed.service.needs_order();
     // Only this run knows the result of a fault. Another one would fault, and fail, again.
     // A retransmission after a timeout has no order to keep. A probe has, and so have new packets behind it:
     // those ahead may only be slow.
     let is_for_here = deferred.faults.has_outcome() || deferred.is_overdue;
     // Neither have requests after the acknowledgement of all packets.
-    let is_free = is_for_here || is_known_received(&qp, half);
-    let ahead = ahead.filter(|_| needs_order || !is_free);
+    let is_free = || is_for_here || is_known_received(&qp, half);
+    let ahead = ahead.filter(|_| needs_order || !is_free());
     let gate = SendGate {
         is_handed_over: half.is_handed_over,
         stops_sending: half.waiting.stops_sending(),

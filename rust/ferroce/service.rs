@@ -134,6 +134,15 @@ impl SendService {
         }
     }
 
+    /// Notes that all that was posted is complete. Returns true if there is nothing to send then.
+    #[inline]
+    pub(crate) fn rest(&mut self) -> bool {
+        match self {
+            Self::Connected(_, requester) => requester.rest(),
+            Self::Datagram(_) => false,
+        }
+    }
+
     /// Returns true if the peer has acknowledged all packets. Only a reliable peer acknowledges.
     #[inline]
     pub(crate) fn is_acknowledged(&self) -> bool {

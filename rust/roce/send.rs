@@ -446,6 +446,19 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Requester<P, S> {
         }
     }
 
+    /// Notes that all requests that were posted are complete. Returns true if it runs: then it need not be
+    /// [polled](Self::poll_transmit), as it has nothing to send.
+    #[inline]
+    pub fn rest(&mut self) -> bool {
+        match &mut self.phase {
+            Phase::Running(sequence) if sequence.drain == Drain::Off && self.window.is_empty() => {
+                sequence.blocked = None;
+                true
+            }
+            Phase::Running(_) | Phase::Idle | Phase::Stopped(_) | Phase::Error => false,
+        }
+    }
+
     /// Returns true if packets were sent that the peer has not acknowledged.
     #[inline]
     pub fn has_outstanding(&self) -> bool {

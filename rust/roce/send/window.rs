@@ -192,6 +192,11 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Window<P, S> {
     }
 
     #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.len >= self.storage.len()
     }

@@ -323,6 +323,28 @@ fn it_has_nothing_left_until_something_is_to_be_sent_again() {
 }
 
 #[test]
+fn it_rests_when_all_is_complete() {
+    let mut lone = Lone::new(config());
+    lone.requester = Requester::new(Qpn::new(0x11), true, slots(1));
+    assert!(!lone.requester.rest(), "it does not run");
+    lone.requester.start(config());
+    lone.post(0, send(), 10, SendFlags::default());
+    assert_eq!(lone.poll_psns(), [0]);
+    assert!(!lone.requester.rest(), "one is outstanding");
+    lone.ack(0);
+    // The window was full at the last poll.
+    assert_eq!(lone.requester.blocked(), Some(Blocked::Window));
+    assert!(lone.requester.rest());
+    assert_eq!(lone.requester.blocked(), None);
+    assert!(!lone.requester.has_left());
+    lone.post(1, send(), 10, SendFlags::default());
+    assert_eq!(lone.poll_psns(), [1]);
+    lone.ack(1);
+    lone.requester.drain(&mut lone.world.host(&[]));
+    assert!(!lone.requester.rest(), "it is drained");
+}
+
+#[test]
 fn it_knows_what_is_outstanding_and_what_is_unsent() {
     let mut lone = Lone::with(config(), &[(send(), 600), (read(0), 10)]);
     let known = |lone: &Lone| {
