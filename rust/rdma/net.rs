@@ -59,8 +59,10 @@ pub const fn gid_of_ipv4(address: [u8; 4]) -> [u8; 16] {
 /// Returns the IPv4 address that a GID stands for, if it does for one.
 #[inline]
 pub const fn ipv4_of_gid(gid: [u8; 16]) -> Option<[u8; 4]> {
-    match gid {
-        [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d] => Some([a, b, c, d]),
+    let [.., a, b, c, d] = gid;
+    // All other bytes at once: this is for each packet.
+    match u128::from_be_bytes(gid) >> 32 {
+        0xffff => Some([a, b, c, d]),
         _ => None,
     }
 }
