@@ -12,7 +12,7 @@
 /// the same use, and `others` of the other one.
 #[inline]
 pub(super) const fn is_available(limit: u32, own: u32, others: u32) -> bool {
-    own.saturating_add(others) < limit || own < limit / 4
+    own < limit / 4 || own.saturating_add(others) < limit
 }
 
 /// Returns true if there is credit again for all of those that wait.
