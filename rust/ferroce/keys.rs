@@ -243,7 +243,7 @@ impl Keys {
         }
     }
 
-    /// Registers the pages that were set for it. Any context.
+    /// Registers the memory that was set for it. Any context.
     ///
     /// # Errors
     ///
@@ -303,7 +303,8 @@ impl Keys {
         mr.revoke();
     }
 
-    /// Adds a region that work requests register, for lists of up to `most` pages. May sleep.
+    /// Adds a region that work requests register, for lists of up to `most` pages or elements. May
+    /// sleep.
     ///
     /// # Errors
     ///

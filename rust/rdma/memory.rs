@@ -21,8 +21,8 @@ use rdma_bindings as bindings;
 /// # Safety
 ///
 /// Both methods pass pieces to `f`, which must be valid for reads, or for reads and writes, during
-/// that call. In order, the pieces must make up the requested bytes. A word at a multiple of its
-/// size must lie within one piece.
+/// that call. In order, the pieces must make up the requested bytes. A word whose
+/// address is a multiple of its size must lie within one piece.
 pub unsafe trait Pages {
     /// Calls `f` with each contiguous piece of the `len` bytes at `at`, in order: its kernel
     /// address and its length, at least 1. The pieces may be read during the call, by code that
@@ -142,7 +142,7 @@ fn with_word<R>(
     let mut result = None;
     pages.write_chunks(at, WORD, |address, len| {
         let word = address.cast::<u64>();
-        // A word at a multiple of its size is within one piece.
+        // A word at an aligned address is within one piece.
         if len != WORD || !word.is_aligned() {
             return Err(EINVAL);
         }

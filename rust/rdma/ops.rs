@@ -659,8 +659,8 @@ pub trait Operations: Driver {
     ///
     /// # Errors
     ///
-    /// Those of [`SgMemory::lay_out`](crate::sg::SgMemory::lay_out); `EINVAL` for a region that was not made
-    /// by [`alloc_mr`](Self::alloc_mr).
+    /// Those of [`SgMemory::lay_out`](crate::sg::SgMemory::lay_out); `EINVAL` for a region that was not
+    /// made by [`alloc_mr`](Self::alloc_mr).
     fn map_mr_sg(mr: &Mr<Self>, list: &mut SgList<'_>) -> Result {
         let _ = (mr, list);
         build_error!(VTABLE_DEFAULT_ERROR)

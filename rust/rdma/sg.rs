@@ -104,7 +104,8 @@ impl SgList<'_> {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if there is no list; the error of `visit` if it takes no part of the list.
+    /// `EINVAL` if there is no list, or an empty element in one of pages; the error of `visit` if it takes
+    /// no part of the list.
     fn for_each(&mut self, visit: &mut dyn FnMut(u64, u32) -> Result) -> Result<Laid> {
         self.done = match self.cut {
             Cut::Pages(size) => self.for_each_page(size, visit)?,
@@ -118,6 +119,9 @@ impl SgList<'_> {
         size: u32,
         visit: &mut dyn FnMut(u64, u32) -> Result,
     ) -> Result<Laid> {
+        if !self.has_no_empty_element() {
+            return Err(EINVAL);
+        }
         // SAFETY: Zeroes are valid for all fields of a region.
         let mut mr: bindings::ib_mr = unsafe { core::mem::zeroed() };
         mr.page_size = size;
@@ -150,16 +154,11 @@ impl SgList<'_> {
     fn for_each_element(&mut self, visit: &mut dyn FnMut(u64, u32) -> Result) -> Result<Laid> {
         let mut laid = Laid::default();
         let mut element = self.list;
-        let mut skip = self.take_offset();
+        let mut skip = self.offset();
         while laid.elements < self.count && !element.is_null() {
             // SAFETY: By the invariants the elements are mapped for DMA. This is one of them, as only
             // `count` are visited.
-            let (start, len) = unsafe {
-                (
-                    bindings::sg_dma_address(element),
-                    bindings::sg_dma_len(element),
-                )
-            };
+            let (start, len) = unsafe { place(element) };
             let len = len.checked_sub(skip).ok_or(EINVAL)?;
             let address = start.wrapping_add(skip.into());
             skip = 0;
@@ -180,16 +179,57 @@ impl SgList<'_> {
         if laid.elements == 0 {
             return Err(EINVAL);
         }
+        if !self.offset.is_null() {
+            // SAFETY: By the invariants it is valid for reads and writes.
+            unsafe { self.offset.write(0) };
+        }
         Ok(laid)
     }
 
-    /// Returns the number of bytes of the first element to skip. The next walk skips none.
-    fn take_offset(&mut self) -> u32 {
+    /// Returns the number of bytes of the first element to skip.
+    fn offset(&self) -> u32 {
         if self.offset.is_null() {
             return 0;
         }
         // SAFETY: By the invariants it is valid for reads and writes.
-        unsafe { self.offset.replace(0) }
+        unsafe { self.offset.read() }
+    }
+
+    /// Returns true if each element has bytes. For one without, the core's walk would visit a page that
+    /// the list does not name.
+    fn has_no_empty_element(&self) -> bool {
+        let mut element = self.list;
+        let mut skip = self.offset();
+        for _ in 0..self.count {
+            if element.is_null() {
+                return true;
+            }
+            // SAFETY: By the invariants the elements are mapped for DMA. This is one of them, as only
+            // `count` are visited.
+            let (_, len) = unsafe { place(element) };
+            if len <= skip {
+                return false;
+            }
+            skip = 0;
+            // SAFETY: By the invariants the element is one of the list's.
+            element = unsafe { bindings::sg_next(element) };
+        }
+        true
+    }
+}
+
+/// Returns the address and the length of an element.
+///
+/// # Safety
+///
+/// `element` must be valid, and mapped for DMA.
+unsafe fn place(element: *mut bindings::scatterlist) -> (u64, u32) {
+    // SAFETY: By the safety requirements the element is valid.
+    unsafe {
+        (
+            bindings::sg_dma_address(element),
+            bindings::sg_dma_len(element),
+        )
     }
 }
 
@@ -266,7 +306,7 @@ impl SgMemory {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for pages of an odd size or an empty list, `EFAULT` for memory outside the kernel's
+    /// `EINVAL` for pages of an odd size, an empty list, or an empty element in one of pages, `EFAULT` for memory outside the kernel's
     /// linear mapping. There is no memory then.
     pub fn lay_out(&mut self, list: &mut SgList<'_>) -> Result {
         // INVARIANT: There is no byte meanwhile.
@@ -386,7 +426,8 @@ fn add(pieces: &mut KVVec<Piece>, address: u64, len: u32) -> Result {
 }
 
 // SAFETY: All pieces are in the linear mapping, as `add` checks, and stay in it as long as the creator
-// of the list has the memory. A piece that is a whole word is contiguous.
+// of the list has the memory. Contiguous neighbours are one piece, so a word at an aligned address is in
+// one piece.
 unsafe impl Pages for SgMemory {
     #[inline]
     fn read_chunks(

@@ -3,7 +3,7 @@
 //! Kernel memory that work requests register: fast registrations of the standard.
 //!
 //! A kernel user allocates such a region once. For each use it sets the memory and posts a work request
-//! that registers them. Another work request, or the peer, invalidates the key.
+//! that registers it. Another work request, or the peer, invalidates the key.
 
 use kernel::prelude::*;
 use rdma::pages::Backing;

@@ -211,7 +211,7 @@ pub struct DeviceAttr {
     pub max_mcast_qp_attach: u32,
     /// Attachments of all groups together.
     pub max_total_mcast_qp_attach: u32,
-    /// Pages of a fast-register region.
+    /// Pages of a fast-register region, or elements of its list.
     pub max_fast_reg_page_list_len: u32,
     /// Entries of a port's P_Key table.
     pub max_pkeys: u16,

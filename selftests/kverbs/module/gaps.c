@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Memory with gaps, which work requests register: elements of any place and length. */
+/*
+ * Lists of memory that work requests register: with gaps, which are elements of any place and
+ * length, and of pages.
+ */
 
 #include <linux/scatterlist.h>
 
@@ -23,7 +26,7 @@ struct element {
  */
 static const struct element elements[] = {
 	{ 0x10000, 1 },	   { 0x20003, 4095 }, { 0x12345, 3 },	 { 0x12348, 5000 },
-	{ 0x30001, 0x8765 }, { 0x14000, 0 },    { 0x0fff1, 13 },
+	{ 0x30001, 0x8765 }, { 0x14001, 0 },    { 0x0fff1, 13 },
 };
 
 static void set_list(struct end *end, struct scatterlist *list, const struct element *from,
@@ -184,6 +187,7 @@ static int gaps_limits(struct pair *pair, struct ib_mr *mr)
 	/* An offset beyond the first element, and a list without a byte. */
 	offset = 11;
 	expect_eq(lay_out(&pair->b, mr, many, 1, &offset), -EINVAL);
+	expect_eq(offset, 11);
 	many[0].length = 0;
 	expect_eq(lay_out(&pair->b, mr, many, 1, NULL), -EINVAL);
 	return 0;
@@ -226,6 +230,100 @@ static int gaps_atomic(struct pair *pair, struct ib_mr *mr)
 	return 0;
 }
 
+static int set_many(struct end *end, struct element *many, u32 count, u32 seed)
+{
+	u32 i, at;
+
+	memset(end->buffer, BETWEEN, BUFFER_BYTES);
+	for (i = 0; i < count; i++) {
+		many[i] = (struct element){ 0x10000 + i * 0x1001, 10 };
+		for (at = 0; at < 10; at++)
+			end->buffer[many[i].offset + at] = pattern(i * 10 + at, seed);
+	}
+	return 0;
+}
+
+static int read_as(struct pair *pair, struct ib_mr *mr, u32 length, u32 first, u32 seed)
+{
+	u32 i;
+
+	memset(pair->a.buffer, 0, length);
+	check(rdma(&pair->a, IB_WR_RDMA_READ, 0, length, mr->iova, mr->rkey, IB_WC_SUCCESS));
+	for (i = 0; i < length; i++)
+		expect_eq(pair->a.buffer[i], pattern(first + i, seed));
+	return 0;
+}
+
+/*
+ * A list from a byte on, and then a shorter one: it has no effect until it is registered, and
+ * nothing of the longer one is left then.
+ */
+static int gaps_renewed(struct pair *pair, struct ib_mr *mr)
+{
+	struct element many[MAX_ELEMENTS];
+	unsigned int offset = 5;
+	u64 iova = 0x10001;
+
+	check(set_many(&pair->b, many, ARRAY_SIZE(many), 1));
+	expect_eq(lay_out(&pair->b, mr, many, ARRAY_SIZE(many), &offset), ARRAY_SIZE(many));
+	check(register_at(&pair->b, mr, iova));
+	check(read_as(pair, mr, ARRAY_SIZE(many) * 10 - 5, 5, 1));
+
+	expect_eq(lay_out(&pair->b, mr, many + 2, 2, NULL), 2);
+	mr->iova = iova;
+	check(read_as(pair, mr, ARRAY_SIZE(many) * 10 - 5, 5, 1));
+
+	check(invalidate(&pair->b, mr->rkey, IB_WC_SUCCESS));
+	check(register_at(&pair->b, mr, iova));
+	check(read_as(pair, mr, 20, 20, 1));
+	fill(pair->a.buffer, 21, 9);
+	check(rdma(&pair->a, IB_WR_RDMA_WRITE, 0, 21, mr->iova, mr->rkey, IB_WC_REM_ACCESS_ERR));
+	expect_eq(pair->b.buffer[many[4].offset], pattern(40, 1));
+	return 0;
+}
+
+/* A list of pages in their order, so that most are contiguous, and an empty element. */
+static int pages(struct pair *pair, struct ib_mr *mr)
+{
+	struct element list[] = { { 0x1004d, 0x1000 - 0x4d }, { 0x11000, 0x1000 },
+				  { 0x12000, 0x1000 }, { 0x20000, 0x1000 }, { 0x21000, 99 } };
+	unsigned int offset = list[0].length;
+	u32 length = 0, i, at;
+
+	memset(pair->b.buffer, BETWEEN, BUFFER_BYTES);
+	for (i = 0; i < ARRAY_SIZE(list); i++)
+		for (at = 0; at < list[i].length; at++)
+			pair->b.buffer[list[i].offset + at] = pattern(length++, 3);
+	expect_eq(lay_out(&pair->b, mr, list, ARRAY_SIZE(list), NULL), ARRAY_SIZE(list));
+	expect_eq(mr->length, length);
+	check(register_at(&pair->b, mr, 0x7000000000000000 | 0x4d));
+	check(read_as(pair, mr, length, 0, 3));
+	fill(pair->a.buffer, length, 4);
+	check(rdma(&pair->a, IB_WR_RDMA_WRITE, 0, length, mr->iova, mr->rkey, IB_WC_SUCCESS));
+	check(read_as(pair, mr, length, 0, 4));
+	expect_eq(pair->b.buffer[0x1004c], BETWEEN);
+	expect_eq(pair->b.buffer[0x13000], BETWEEN);
+	expect_eq(pair->b.buffer[0x21000 + 99], BETWEEN);
+
+	/* The region would have the page behind an element without bytes. */
+	expect_eq(lay_out(&pair->b, mr, list, ARRAY_SIZE(list), &offset), -EINVAL);
+	list[2] = (struct element){ 0x14000, 0 };
+	expect_eq(lay_out(&pair->b, mr, list, ARRAY_SIZE(list), NULL), -EINVAL);
+	return 0;
+}
+
+static int in_order(struct pair *pair)
+{
+	struct ib_mr *mr = ib_alloc_mr(pair->b.pd, IB_MR_TYPE_MEM_REG, MAX_ELEMENTS);
+	int error;
+
+	if (IS_ERR(mr))
+		return fail("no region: %pe", mr);
+	error = pages(pair, mr);
+	ib_dereg_mr(mr);
+	return error;
+}
+
 static int with_gaps(struct pair *pair, int (*run)(struct pair *pair, struct ib_mr *mr))
 {
 	struct ib_mr *mr;
@@ -260,6 +358,11 @@ static int words(struct pair *pair)
 	return with_gaps(pair, gaps_atomic);
 }
 
+static int renewed(struct pair *pair)
+{
+	return with_gaps(pair, gaps_renewed);
+}
+
 #define RC { .type = IB_QPT_RC }
 
 const struct test gaps_tests[] = {
@@ -267,5 +370,7 @@ const struct test gaps_tests[] = {
 	{ "gaps_ends", ends, RC },
 	{ "gaps_limits", limits, RC },
 	{ "gaps_atomic", words, RC },
+	{ "gaps_renewed", renewed, RC },
+	{ "pages_in_order", in_order, RC },
 	{},
 };
