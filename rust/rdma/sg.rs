@@ -381,7 +381,10 @@ impl SgMemory {
             let piece = self.pieces.get(index).ok_or::<Error>(EFAULT)?;
             let stop = piece.end.min(end);
             // By the invariants the bytes from `at` to `stop` lie within the piece.
-            f(piece.base.wrapping_add(at) as *mut u8, stop.wrapping_sub(at))?;
+            f(
+                piece.base.wrapping_add(at) as *mut u8,
+                stop.wrapping_sub(at),
+            )?;
             at = stop;
             index = index.wrapping_add(1);
         }

@@ -50,11 +50,7 @@ impl FastMr {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(super) fn new(
-        index: u32,
-        identity: Identity,
-        most: u32,
-    ) -> Result<impl PinInit<Self>> {
+    pub(super) fn new(index: u32, identity: Identity, most: u32) -> Result<impl PinInit<Self>> {
         let next = SgMemory::new(most)?;
         let shown = Shown {
             key: Renewable::new(identity),
