@@ -153,15 +153,8 @@ impl SgList<'_> {
 
     fn for_each_element(&mut self, visit: &mut dyn FnMut(u64, u32) -> Result) -> Result<Laid> {
         let mut laid = Laid::default();
-        let mut element = self.list;
-        let mut skip = self.offset();
-        while laid.elements < self.count && !element.is_null() {
-            // SAFETY: By the invariants the elements are mapped for DMA. This is one of them, as only
-            // `count` are visited.
-            let (start, len) = unsafe { place(element) };
-            let len = len.checked_sub(skip).ok_or(EINVAL)?;
-            let address = start.wrapping_add(skip.into());
-            skip = 0;
+        for element in self.elements() {
+            let (address, len) = element?;
             let is_first = laid.elements == 0;
             if is_first {
                 laid.iova = address;
@@ -173,8 +166,6 @@ impl SgList<'_> {
             }
             laid.length = laid.length.wrapping_add(len.into());
             laid.elements = laid.elements.wrapping_add(1);
-            // SAFETY: By the invariants the element is one of the list's.
-            element = unsafe { bindings::sg_next(element) };
         }
         if laid.elements == 0 {
             return Err(EINVAL);
@@ -186,50 +177,40 @@ impl SgList<'_> {
         Ok(laid)
     }
 
-    /// Returns the number of bytes of the first element to skip.
-    fn offset(&self) -> u32 {
-        if self.offset.is_null() {
-            return 0;
-        }
-        // SAFETY: By the invariants it is valid for reads and writes.
-        unsafe { self.offset.read() }
-    }
-
     /// Returns true if each element has bytes. For one without, the core's walk would visit a page that
     /// the list does not name.
     fn has_no_empty_element(&self) -> bool {
+        self.elements()
+            .all(|element| element.is_ok_and(|(_, len)| len > 0))
+    }
+
+    /// Returns the address and the length of each element, from the offset on. The first one is
+    /// `EINVAL` if the offset is beyond it.
+    fn elements(&self) -> impl Iterator<Item = Result<(u64, u32)>> + '_ {
         let mut element = self.list;
-        let mut skip = self.offset();
-        for _ in 0..self.count {
+        let mut skip = match self.offset.is_null() {
+            true => 0,
+            // SAFETY: By the invariants it is valid for reads and writes.
+            false => unsafe { self.offset.read() },
+        };
+        (0..self.count).map_while(move |_| {
             if element.is_null() {
-                return true;
+                return None;
             }
             // SAFETY: By the invariants the elements are mapped for DMA. This is one of them, as only
             // `count` are visited.
-            let (_, len) = unsafe { place(element) };
-            if len <= skip {
-                return false;
-            }
-            skip = 0;
+            let (start, len) = unsafe {
+                (
+                    bindings::sg_dma_address(element),
+                    bindings::sg_dma_len(element),
+                )
+            };
             // SAFETY: By the invariants the element is one of the list's.
             element = unsafe { bindings::sg_next(element) };
-        }
-        true
-    }
-}
-
-/// Returns the address and the length of an element.
-///
-/// # Safety
-///
-/// `element` must be valid, and mapped for DMA.
-unsafe fn place(element: *mut bindings::scatterlist) -> (u64, u32) {
-    // SAFETY: By the safety requirements the element is valid.
-    unsafe {
-        (
-            bindings::sg_dma_address(element),
-            bindings::sg_dma_len(element),
-        )
+            let skipped = core::mem::take(&mut skip);
+            let len = len.checked_sub(skipped).ok_or(EINVAL);
+            Some(len.map(|len| (start.wrapping_add(skipped.into()), len)))
+        })
     }
 }
 

@@ -143,9 +143,6 @@ static int immediate(struct pair *pair)
 	return error;
 }
 
-static const int all_access = IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE |
-			      IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_ATOMIC;
-
 /* Memory of odd sizes and places is registered, written, read and given up, again and again. */
 static int rounds(struct pair *pair, struct region *region)
 {
@@ -159,7 +156,7 @@ static int rounds(struct pair *pair, struct region *region)
 		u32 length = shapes[i].length;
 
 		check(region_lay_out(region, 16, shapes[i].offset, length));
-		check(region_register(region, all_access));
+		check(region_register(region, ALL_ACCESS));
 		region_fill(region, 100 + i);
 		memset(pair->a.buffer, 0, 0x10000);
 		check(rdma(&pair->a, IB_WR_RDMA_READ, 0, length, region->mr->iova,
@@ -243,7 +240,7 @@ static int atomics(struct pair *pair)
 	check(region_open(&region, &pair->b, pair->b.pd));
 	error = region_lay_out(&region, 16, 0, 4096);
 	if (!error)
-		error = region_register(&region, all_access);
+		error = region_register(&region, ALL_ACCESS);
 	wr.remote_addr = region.mr->iova + 64;
 	wr.rkey = region.mr->rkey;
 	*word = 40;
@@ -315,7 +312,7 @@ static int protected(struct pair *pair, struct region *region, struct region *ot
 			     8));
 	/* The key of last time, when there is a new one. */
 	old = mr->rkey;
-	check(region_register(region, all_access));
+	check(region_register(region, ALL_ACCESS));
 	check(refused_access(pair, "the key before", IB_WR_RDMA_READ, mr->iova, old, 8));
 	check(rdma(&pair->a, IB_WR_RDMA_WRITE, 0, 8192, mr->iova, mr->rkey, IB_WC_SUCCESS));
 
@@ -325,7 +322,7 @@ static int protected(struct pair *pair, struct region *region, struct region *ot
 		struct request request;
 
 		request_init(&request, &pair->b);
-		expect_eq(region_post(other, &request, all_access), 0);
+		expect_eq(region_post(other, &request, ALL_ACCESS), 0);
 		check(request_wait_status(&request, IB_WC_MW_BIND_ERR));
 		check(again(pair));
 		check(invalidate(&pair->b, other->mr->rkey, IB_WC_LOC_QP_OP_ERR));
@@ -359,14 +356,14 @@ static int not_registered(struct pair *pair, struct region *region)
 
 	/* Nothing was laid out. */
 	request_init(&request, &pair->b);
-	expect_eq(region_post(region, &request, all_access), 0);
+	expect_eq(region_post(region, &request, ALL_ACCESS), 0);
 	check(request_wait_status(&request, IB_WC_MW_BIND_ERR));
 	check(again(pair));
 	/* It is registered already. */
 	check(region_lay_out(region, 16, 0, 4096));
-	check(region_register(region, all_access));
+	check(region_register(region, ALL_ACCESS));
 	request_init(&request, &pair->b);
-	expect_eq(region_post(region, &request, all_access), 0);
+	expect_eq(region_post(region, &request, ALL_ACCESS), 0);
 	check(request_wait_status(&request, IB_WC_MW_BIND_ERR));
 	check(again(pair));
 	return 0;
@@ -401,7 +398,7 @@ static int send_invalidate(struct pair *pair)
 	check(region_open(&region, &pair->b, pair->b.pd));
 	error = region_lay_out(&region, 16, 0, 4096);
 	if (!error)
-		error = region_register(&region, all_access);
+		error = region_register(&region, ALL_ACCESS);
 	if (!error)
 		error = rdma(&pair->a, IB_WR_RDMA_READ, 0, 8, region.mr->iova, region.mr->rkey,
 			     IB_WC_SUCCESS);
@@ -785,7 +782,7 @@ static int storage(struct pair *pair, struct region *region)
 		struct ib_reg_wr reg_wr = {
 			.wr = { .next = &send_wr, .opcode = IB_WR_REG_MR },
 			.mr = region->mr,
-			.access = all_access,
+			.access = ALL_ACCESS,
 		};
 		struct ib_send_wr answer_wr = {
 			.wr_cqe = &answer.cqe,

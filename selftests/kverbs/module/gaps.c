@@ -12,9 +12,6 @@
 /* The value of bytes between the elements. */
 #define BETWEEN 0xee
 
-static const int all_access = IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE |
-			      IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_ATOMIC;
-
 /* A part of the buffer of an end. */
 struct element {
 	u32 offset, length;
@@ -113,7 +110,19 @@ static int register_at(struct end *end, struct ib_mr *mr, u64 iova)
 	struct region region = { .end = end, .mr = mr };
 
 	mr->iova = iova;
-	return region_register(&region, all_access);
+	return region_register(&region, ALL_ACCESS);
+}
+
+/* Reads `length` bytes from byte `at` of the region, which are the pattern from `first` on. */
+static int read_as(struct pair *pair, struct ib_mr *mr, u32 at, u32 length, u32 first, u32 seed)
+{
+	u32 i;
+
+	memset(pair->a.buffer, 0, length);
+	check(rdma(&pair->a, IB_WR_RDMA_READ, 0, length, mr->iova + at, mr->rkey, IB_WC_SUCCESS));
+	for (i = 0; i < length; i++)
+		expect_eq(pair->a.buffer[i], pattern(first + i, seed));
+	return 0;
 }
 
 /* Reads and writes parts that start and end within elements, and across several. */
@@ -126,18 +135,14 @@ static int parts(struct pair *pair, struct ib_mr *mr)
 	u32 i;
 
 	for (i = 0; i < ARRAY_SIZE(tried); i++) {
-		u64 address = mr->iova + tried[i].offset;
-		u32 length = tried[i].length, at;
+		u32 at = tried[i].offset, length = tried[i].length;
 
 		set_all(&pair->b, i);
-		check(rdma(&pair->a, IB_WR_RDMA_READ, 0, length, address, mr->rkey,
-			   IB_WC_SUCCESS));
-		for (at = 0; at < length; at++)
-			expect_eq(pair->a.buffer[at], pattern(tried[i].offset + at, i));
+		check(read_as(pair, mr, at, length, at, i));
 		fill(pair->a.buffer, length, 50 + i);
-		check(rdma(&pair->a, IB_WR_RDMA_WRITE, 0, length, address, mr->rkey,
+		check(rdma(&pair->a, IB_WR_RDMA_WRITE, 0, length, mr->iova + at, mr->rkey,
 			   IB_WC_SUCCESS));
-		check(only_changed(&pair->b, i, tried[i].offset, length, 50 + i));
+		check(only_changed(&pair->b, i, at, length, 50 + i));
 	}
 	return 0;
 }
@@ -230,7 +235,7 @@ static int gaps_atomic(struct pair *pair, struct ib_mr *mr)
 	return 0;
 }
 
-static int set_many(struct end *end, struct element *many, u32 count, u32 seed)
+static void set_many(struct end *end, struct element *many, u32 count, u32 seed)
 {
 	u32 i, at;
 
@@ -240,18 +245,6 @@ static int set_many(struct end *end, struct element *many, u32 count, u32 seed)
 		for (at = 0; at < 10; at++)
 			end->buffer[many[i].offset + at] = pattern(i * 10 + at, seed);
 	}
-	return 0;
-}
-
-static int read_as(struct pair *pair, struct ib_mr *mr, u32 length, u32 first, u32 seed)
-{
-	u32 i;
-
-	memset(pair->a.buffer, 0, length);
-	check(rdma(&pair->a, IB_WR_RDMA_READ, 0, length, mr->iova, mr->rkey, IB_WC_SUCCESS));
-	for (i = 0; i < length; i++)
-		expect_eq(pair->a.buffer[i], pattern(first + i, seed));
-	return 0;
 }
 
 /*
@@ -264,18 +257,18 @@ static int gaps_renewed(struct pair *pair, struct ib_mr *mr)
 	unsigned int offset = 5;
 	u64 iova = 0x10001;
 
-	check(set_many(&pair->b, many, ARRAY_SIZE(many), 1));
+	set_many(&pair->b, many, ARRAY_SIZE(many), 1);
 	expect_eq(lay_out(&pair->b, mr, many, ARRAY_SIZE(many), &offset), ARRAY_SIZE(many));
 	check(register_at(&pair->b, mr, iova));
-	check(read_as(pair, mr, ARRAY_SIZE(many) * 10 - 5, 5, 1));
+	check(read_as(pair, mr, 0, ARRAY_SIZE(many) * 10 - 5, 5, 1));
 
 	expect_eq(lay_out(&pair->b, mr, many + 2, 2, NULL), 2);
 	mr->iova = iova;
-	check(read_as(pair, mr, ARRAY_SIZE(many) * 10 - 5, 5, 1));
+	check(read_as(pair, mr, 0, ARRAY_SIZE(many) * 10 - 5, 5, 1));
 
 	check(invalidate(&pair->b, mr->rkey, IB_WC_SUCCESS));
 	check(register_at(&pair->b, mr, iova));
-	check(read_as(pair, mr, 20, 20, 1));
+	check(read_as(pair, mr, 0, 20, 20, 1));
 	fill(pair->a.buffer, 21, 9);
 	check(rdma(&pair->a, IB_WR_RDMA_WRITE, 0, 21, mr->iova, mr->rkey, IB_WC_REM_ACCESS_ERR));
 	expect_eq(pair->b.buffer[many[4].offset], pattern(40, 1));
@@ -297,10 +290,10 @@ static int pages(struct pair *pair, struct ib_mr *mr)
 	expect_eq(lay_out(&pair->b, mr, list, ARRAY_SIZE(list), NULL), ARRAY_SIZE(list));
 	expect_eq(mr->length, length);
 	check(register_at(&pair->b, mr, 0x7000000000000000 | 0x4d));
-	check(read_as(pair, mr, length, 0, 3));
+	check(read_as(pair, mr, 0, length, 0, 3));
 	fill(pair->a.buffer, length, 4);
 	check(rdma(&pair->a, IB_WR_RDMA_WRITE, 0, length, mr->iova, mr->rkey, IB_WC_SUCCESS));
-	check(read_as(pair, mr, length, 0, 4));
+	check(read_as(pair, mr, 0, length, 0, 4));
 	expect_eq(pair->b.buffer[0x1004c], BETWEEN);
 	expect_eq(pair->b.buffer[0x13000], BETWEEN);
 	expect_eq(pair->b.buffer[0x21000 + 99], BETWEEN);
@@ -312,30 +305,28 @@ static int pages(struct pair *pair, struct ib_mr *mr)
 	return 0;
 }
 
-static int in_order(struct pair *pair)
+static int with_region(struct pair *pair, enum ib_mr_type type,
+		       int (*run)(struct pair *pair, struct ib_mr *mr))
 {
-	struct ib_mr *mr = ib_alloc_mr(pair->b.pd, IB_MR_TYPE_MEM_REG, MAX_ELEMENTS);
+	struct ib_mr *mr = ib_alloc_mr(pair->b.pd, type, MAX_ELEMENTS);
 	int error;
 
 	if (IS_ERR(mr))
 		return fail("no region: %pe", mr);
-	error = pages(pair, mr);
+	error = run(pair, mr);
 	ib_dereg_mr(mr);
 	return error;
 }
 
 static int with_gaps(struct pair *pair, int (*run)(struct pair *pair, struct ib_mr *mr))
 {
-	struct ib_mr *mr;
-	int error;
-
 	expect(pair->b.dev->attrs.kernel_cap_flags & IBK_SG_GAPS_REG);
-	mr = ib_alloc_mr(pair->b.pd, IB_MR_TYPE_SG_GAPS, MAX_ELEMENTS);
-	if (IS_ERR(mr))
-		return fail("no region: %pe", mr);
-	error = run(pair, mr);
-	ib_dereg_mr(mr);
-	return error;
+	return with_region(pair, IB_MR_TYPE_SG_GAPS, run);
+}
+
+static int in_order(struct pair *pair)
+{
+	return with_region(pair, IB_MR_TYPE_MEM_REG, pages);
 }
 
 static int accessed(struct pair *pair)

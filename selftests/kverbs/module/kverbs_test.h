@@ -17,6 +17,9 @@
 #define MAX_SGES 4
 #define INLINE_BYTES 64
 #define MAX_PAGES 17
+#define ALL_ACCESS                                                                                 \
+	(IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_READ |                  \
+	 IB_ACCESS_REMOTE_ATOMIC)
 
 /* One end of a pair. */
 struct end {
