@@ -53,14 +53,22 @@ pub(crate) fn handle_responses_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
 /// Continues in process context on `cpu` with all pending work. Work that takes turns may get another CPU,
 /// unless its packets need order.
 pub(crate) fn run_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
-    if qp.takes_turns() {
-        return run_at_leisure(qp, Some(cpu));
+    match qp.takes_turns() {
+        true => run_at_leisure(qp, Some(cpu)),
+        false => queue_on(qp, cpu),
     }
+}
+
+/// Continues in process context on `cpu`, at high priority, behind the work items that wait there.
+pub(crate) fn queue_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     let queues = &qp.shared().queues;
+    // Before it runs.
+    qp.stream.note_queued();
     let queued = queues
         .bound_high
         .enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into());
     if queued.is_ok() {
+        qp.shared().senders.note_queued(cpu);
         queues.nudge(cpu);
     }
 }
@@ -72,6 +80,7 @@ pub(crate) fn run_anywhere(qp: ArcBorrow<'_, Qp>) {
     if qp.takes_turns() {
         return run_at_leisure(qp, None);
     }
+    qp.stream.note_queued();
     let queued = queues
         .unbound_high
         .enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
@@ -84,8 +93,12 @@ pub(crate) fn run_anywhere(qp: ArcBorrow<'_, Qp>) {
 }
 
 /// Continues in process context at normal priority, as for the rest of a long run; on `cpu`, if there is
-/// one. Work that takes turns and has waited long may get another CPU, and has high priority once.
+/// one. Work that takes turns and has waited long may get another CPU, and has high priority once. If other work
+/// items are late, it waits among those of high priority: beside them it would hardly run.
 pub(crate) fn run_at_leisure(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>) {
+    if let Some(here) = qp.late_cpu() {
+        return queue_on(qp, cpu.unwrap_or(here));
+    }
     let queues = &qp.shared().queues;
     let may_move = qp.takes_turns() && !qp.fixed.service.needs_order();
     let is_apart = may_move && qp.stream.needs_worker();
@@ -95,10 +108,7 @@ pub(crate) fn run_at_leisure(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>) {
             .enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
         return;
     }
-    if may_move {
-        // Before it runs.
-        qp.stream.note_queued();
-    }
+    qp.stream.note_queued();
     let _ = match cpu.filter(|_| !is_apart) {
         Some(cpu) => queues
             .bound

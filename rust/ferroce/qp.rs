@@ -137,6 +137,13 @@ pub(crate) struct SendHalf {
     pub(crate) stats: Arc<Stats>,
 }
 
+impl SendHalf {
+    /// Returns true if there are requests, or packets of them, that can be sent now.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.send.queue.waiting() > 0 || self.service.has_unsent()
+    }
+}
+
 impl Keeps for SendHalf {
     fn kept(&mut self) -> (&mut EarlyPackets, &mut MemoryWait) {
         (&mut self.early, &mut self.waiting)
@@ -406,6 +413,16 @@ impl Qp {
     #[inline]
     pub(crate) fn takes_turns(&self) -> bool {
         self.fixed.recv_cq.has_sleeper() || self.fixed.send_cq.has_sleeper()
+    }
+
+    /// Returns this CPU, if work items are late here. Then a softirq should leave its requests to the work item.
+    ///
+    /// What softirqs send is acknowledged to softirqs, which send again. These queue pairs would go on among
+    /// themselves, and the work items of the others would wait for seconds.
+    #[inline]
+    pub(crate) fn late_cpu(&self) -> Option<CpuId> {
+        let is_late = self.fixed.shared.senders.is_late();
+        (is_late && !self.takes_turns()).then(CpuId::current)
     }
 
     /// Returns the CPU whose requests this CPU would overtake now.

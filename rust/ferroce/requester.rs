@@ -106,6 +106,7 @@ fn send_by(qp: ArcBorrow<'_, Qp>, sender: SendBy<CpuId>) {
     match sender {
         SendBy::Here => run(qp, |_, _, _| {}),
         SendBy::Process(cpu) => leave_to(qp, cpu),
+        SendBy::Queued(cpu) => kick::queue_on(qp, cpu),
         SendBy::Softirq(cpu) => kick::send_on(qp, cpu),
         SendBy::Beside => {
             if !kick::run_at(qp, qp.stream.place()) {
@@ -148,6 +149,8 @@ pub(crate) fn handle_response(
     act: Act,
 ) {
     let origin = qp.backlog.origin();
+    let is_for_each = origin.is_none() && act == Act::OnEach;
+    let late = if is_for_each { qp.late_cpu() } else { None };
     let (mut has_left, mut is_left) = (false, false);
     let run = run_at(qp, origin, |half, deferred, now| {
         // Rules: VAL-5
@@ -157,8 +160,8 @@ pub(crate) fn handle_response(
         }
         take_response(qp, half, deferred, now, origin, packet, datagram);
         deferred.is_at_rest = half.send.queue.is_drained() && half.service.rest();
-        has_left = half.service.has_left();
-        let may_be_left = has_left && origin.is_none() && act == Act::OnEach;
+        has_left = half.service.has_left() || (late.is_some() && half.has_unsent());
+        let may_be_left = has_left && is_for_each && late.is_none();
         let gains = || {
             gains_by_group(qp.shared().is_local, packet.payload_len)
                 && packet.is_whole_answer()
@@ -166,9 +169,10 @@ pub(crate) fn handle_response(
         };
         // Counted last: the work item, which ends a group, is queued for each one that is counted as the first.
         is_left = may_be_left && gains() && is_one_of_many(half);
-        deferred.is_left = is_left;
+        deferred.is_left = is_left || late.is_some();
     });
-    let left_to = origin.or_else(|| is_left.then(CpuId::current));
+    let softirq = origin.or_else(|| is_left.then(CpuId::current));
+    let left_to = softirq.map(SendBy::Softirq).or(late.map(SendBy::Queued));
     send_by(qp, wake::after_response(run, left_to, has_left, act));
 }
 
@@ -217,6 +221,16 @@ fn take_response(
             }
         }
     }
+}
+
+/// Sends the requests that a group of responses allows. Softirq context.
+pub(crate) fn send_after_group(qp: ArcBorrow<'_, Qp>) {
+    let late = qp.late_cpu();
+    let run = run_at(qp, None, |half, deferred, _| {
+        half.arrivals.end();
+        deferred.is_left = late.is_some();
+    });
+    send_by(qp, wake::after_softirq(run, late));
 }
 
 /// Queues the work item that sends on `cpu`, if responses allow something that the last run had to leave. A
@@ -422,7 +436,7 @@ fn handle_held(qp: &Qp, half: &mut SendHalf, deferred: &mut Deferred, now: Insta
 
 impl TimerCallback for Qp {
     fn expired(this: ArcBorrow<'_, Self>) {
-        let mut has_unsent = false;
+        let (mut has_unsent, mut late) = (false, None);
         let run = run_at(this, None, |half, deferred, now| {
             if !half.waiting.holds_packets() {
                 let is_overdue = this.with_send(half, None, deferred, |service, host, _| {
@@ -431,10 +445,12 @@ impl TimerCallback for Qp {
                 // The first run that finds a failure has to announce it.
                 deferred.is_overdue = is_overdue || half.service.has_failed();
             }
-            has_unsent = half.send.queue.waiting() > 0 || half.service.has_unsent();
+            late = this.late_cpu().filter(|_| !deferred.is_overdue);
+            deferred.is_left = late.is_some();
+            has_unsent = half.has_unsent() || (late.is_some() && half.service.has_left());
         });
         let has_sent_lately = || this.last_sent.is_within(SLOW_NS);
-        let sender = wake::after_timer(run, has_unsent, has_sent_lately);
+        let sender = wake::after_timer(run, late, has_unsent, has_sent_lately);
         if let SendBy::Softirq(_) = sender {
             kick::look_after(this, SLOW_NS);
         }

@@ -22,7 +22,10 @@ impl WorkItem<{ work::RUN }> for Qp {
         if !this.turn.begin() {
             return;
         }
-        this.stream.note_begun();
+        let is_late = this.stream.note_begun();
+        if !this.takes_turns() {
+            this.shared().senders.note_begun(is_late);
+        }
         let has_more = go_on(this.as_arc_borrow());
         if this.turn.end() {
             requester::run_later(this.as_arc_borrow());
@@ -80,7 +83,7 @@ impl WorkItem<{ work::SEND }> for Qp {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        requester::run(this.as_arc_borrow(), |half, _, _| half.arrivals.end());
+        requester::send_after_group(this.as_arc_borrow());
     }
 }
 

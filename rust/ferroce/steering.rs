@@ -13,7 +13,9 @@ use rdma::sync::Marked;
 use rdma::timer::now_ns;
 use rdma::work::{another_cpu, is_online, is_plugging_cpus};
 
-use crate::policy::{is_sending, is_turn_over, Overtaking, Sent, Stamp, HELD_NS, LARGE};
+use crate::policy::{
+    is_long_wait, is_sending, is_turn_over, Overtaking, Sent, Stamp, HELD_NS, LARGE,
+};
 use crate::wake;
 
 /// The CPUs that send much, and the turns of their work items.
@@ -26,6 +28,10 @@ struct Known {
     sent_much_at: Atomic<u64>,
     /// When a turn of work items last began.
     turn_at: Atomic<u64>,
+    /// When a work item was queued for it, the first one since one began; 0 if none was.
+    queued_at: Atomic<u32>,
+    /// The last work item that began was late.
+    is_late: Atomic<bool>,
 }
 
 impl Default for Known {
@@ -33,6 +39,8 @@ impl Default for Known {
         Self {
             sent_much_at: Atomic::new(0),
             turn_at: Atomic::new(0),
+            queued_at: Atomic::new(0),
+            is_late: Atomic::new(false),
         }
     }
 }
@@ -75,6 +83,38 @@ impl Senders {
             known.turn_at.write_once(now);
         }
         is_over
+    }
+
+    /// Notes that a work item is queued for `cpu`.
+    pub(crate) fn note_queued(&self, cpu: CpuId) {
+        let Some(known) = self.of(cpu) else {
+            return;
+        };
+        if known.queued_at.read_once() == 0 {
+            known.queued_at.write_once(Stamp::new(now_ns()).0);
+        }
+    }
+
+    /// Notes that a work item begins on this CPU, and whether it has waited long.
+    pub(crate) fn note_begun(&self, is_late: bool) {
+        let Some(known) = self.of(CpuId::current()) else {
+            return;
+        };
+        if known.queued_at.read_once() != 0 {
+            known.queued_at.write_once(0);
+        }
+        if known.is_late.read_once() != is_late {
+            known.is_late.write_once(is_late);
+        }
+    }
+
+    /// Returns true if the work items of this CPU are late.
+    #[inline]
+    pub(crate) fn is_late(&self) -> bool {
+        self.of(CpuId::current()).is_some_and(|known| {
+            let waits_long = |queued_at| queued_at != 0 && is_long_wait(Stamp(queued_at), now_ns());
+            known.is_late.read_once() || waits_long(known.queued_at.read_once())
+        })
     }
 
     /// Returns the CPU that should handle a packet of this size instead of this one.

@@ -74,7 +74,7 @@ pub(crate) struct Stream {
     is_crowded: Atomic<bool>,
     /// Doorbells since the last one that sent requests, on a single CPU; fewer than [`BATCH`].
     behind: Atomic<u32>,
-    /// When the work item was queued behind others, to take turns with them; 0 if it is not.
+    /// When the work item was queued; 0 if it is not, or if it comes first.
     queued_at: Atomic<u32>,
     /// When it last had waited long.
     waited_at: Atomic<u32>,
@@ -160,7 +160,7 @@ impl Stream {
         behind == 0
     }
 
-    /// Notes that the work item is to be queued behind others.
+    /// Notes that the work item is to be queued.
     pub(crate) fn note_queued(&self) {
         if self.queued_at.read_once() == 0 {
             self.queued_at.write_once(Stamp::new(now_ns()).0);
@@ -182,8 +182,8 @@ impl Stream {
         }
     }
 
-    /// Notes that the work item runs, and whether it had to wait long for a worker. It has its turn.
-    pub(crate) fn note_begun(&self) {
+    /// Notes that the work item runs. It has its turn. Returns true if it had to wait long for a worker.
+    pub(crate) fn note_begun(&self) -> bool {
         let mut has_waited = false;
         if self.queued_at.read_once() != 0 {
             let (queued_at, now) = (self.queued_at.xchg(0, Relaxed), now_ns());
@@ -195,6 +195,7 @@ impl Stream {
         if self.comes_first.read_once() != has_waited {
             self.comes_first.write_once(has_waited);
         }
+        has_waited
     }
 
     /// Returns true if the work item should have a worker of its own. The worker of a CPU runs its items one

@@ -48,6 +48,8 @@ pub(crate) enum SendBy<C> {
     Here,
     /// The work item of process context, on that CPU.
     Process(C),
+    /// The same, behind the work items of other queue pairs, which are late there.
+    Queued(C),
     /// The work item of softirq context, on that CPU.
     Softirq(C),
     /// Another context beside the current one, which the policy chooses.
@@ -140,39 +142,55 @@ pub(crate) fn is_handed_over<C>(run: &Run<C>, needs_order: bool) -> bool {
     needs_order && matches!(run, Run::More)
 }
 
-/// Returns the context that sends the requests that a response allows, after `run`. `left_to` is the CPU
-/// to which the run left them: that which received the packet, or this one after the current packets.
+/// Returns the context that sends the requests that a response allows, after `run`. `left_to` is the context
+/// to which the run left them: a softirq of the CPU that received the packet, or of this one after the current
+/// packets, or the work item of process context.
 ///
 /// A CPU that handles steered packets has another one send for these packets only. So `left_to` cannot be
 /// used for another response.
 #[inline]
 pub(crate) fn after_response<C>(
     run: Run<C>,
-    left_to: Option<C>,
+    left_to: Option<SendBy<C>>,
     has_left: bool,
     act: Act,
 ) -> SendBy<C> {
     match (run, left_to) {
         _ if !has_left => SendBy::Nobody,
         (Run::Elsewhere(cpu), _) => SendBy::Process(cpu),
-        (_, Some(cpu)) if matches!(act, Act::OnEach) => SendBy::Softirq(cpu),
+        (_, Some(sender)) if matches!(act, Act::OnEach) => sender,
         _ => SendBy::Nobody,
     }
 }
 
-/// Returns the context that sends the requests that the timer left to another CPU. If that CPU has sent
-/// nothing lately, its work items may not get to run. A softirq does.
+/// Returns the context that sends the requests that a softirq work item did not send. `late` is its CPU, if it
+/// left them to the work item of process context there.
+#[inline]
+pub(crate) fn after_softirq<C>(run: Run<C>, late: Option<C>) -> SendBy<C> {
+    match (run, late) {
+        (Run::Elsewhere(cpu), _) => SendBy::Process(cpu),
+        (_, Some(cpu)) => SendBy::Queued(cpu),
+        _ => SendBy::Nobody,
+    }
+}
+
+/// Returns the context that sends the requests that the timer did not send: it left them to another CPU, or on
+/// CPU `late` to the work item of process context. If the other CPU has sent nothing lately, its work items may
+/// not get to run. A softirq does.
 #[inline]
 pub(crate) fn after_timer<C>(
     run: Run<C>,
+    late: Option<C>,
     is_unsent: bool,
     has_sent_lately: impl FnOnce() -> bool,
 ) -> SendBy<C> {
-    match run {
-        Run::Elsewhere(cpu) if is_unsent => match has_sent_lately() {
+    match (run, late) {
+        _ if !is_unsent => SendBy::Nobody,
+        (Run::Elsewhere(cpu), _) => match has_sent_lately() {
             true => SendBy::Process(cpu),
             false => SendBy::Softirq(cpu),
         },
+        (_, Some(cpu)) => SendBy::Queued(cpu),
         _ => SendBy::Nobody,
     }
 }

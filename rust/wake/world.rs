@@ -3,8 +3,9 @@
 //! The driver's actions by the decisions of [`wake`], step by step.
 
 use crate::wake::{
-    self, after_doorbell, after_replies, after_request, after_response, after_timer, further,
-    is_handed_over, place, replies_elsewhere, Act, Came, Further, Put, Rest, Run, SendBy, SendGate,
+    self, after_doorbell, after_replies, after_request, after_response, after_softirq, after_timer,
+    further, is_handed_over, place, replies_elsewhere, Act, Came, Further, Put, Rest, Run, SendBy,
+    SendGate,
 };
 
 type Cpu = u8;
@@ -43,6 +44,8 @@ pub struct Scenario {
     pub send_memory: Memory,
     pub reply_memory: Memory,
     pub placed_memory: Memory,
+    /// Work items may be late.
+    pub has_late: bool,
     /// The number of unusual results of guesses.
     pub guesses: u8,
     /// Frames in flight always count as recent.
@@ -72,6 +75,7 @@ impl Scenario {
         send_memory: Memory::Present,
         reply_memory: Memory::Present,
         placed_memory: Memory::Present,
+        has_late: false,
         guesses: 2,
         is_recent: false,
         is_local: false,
@@ -97,6 +101,8 @@ pub enum Broken {
     LeavesResponses,
     /// The handler of a response leaves the sending to its CPU, for a group of responses, without a mark.
     LeavesGroups,
+    /// The handler of a response leaves the sending to the work item of process context, without a mark.
+    LeavesQueued,
     /// Steered responses have nothing sent at their end.
     LeavesBatches,
     /// Work is left to a CPU that is offline.
@@ -171,6 +177,7 @@ pub enum Kind {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum First {
     Nothing,
+    Group,
     GoOn,
     Timeout,
     Response { is_for_each: bool },
@@ -184,6 +191,24 @@ pub enum Replier {
     Faults { has_failed: bool },
 }
 
+/// The context to which a run of the send half leaves its requests.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum LeftTo {
+    /// The softirq that sends, on that CPU.
+    Softirq(Cpu),
+    /// The work item of process context, on that CPU, as work items are late there.
+    Late(Cpu),
+}
+
+impl From<LeftTo> for SendBy<Cpu> {
+    fn from(left_to: LeftTo) -> Self {
+        match left_to {
+            LeftTo::Softirq(cpu) => Self::Softirq(cpu),
+            LeftTo::Late(cpu) => Self::Queued(cpu),
+        }
+    }
+}
+
 /// One step of a context.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Op {
@@ -193,8 +218,12 @@ pub enum Op {
     RunLater,
     ReplyLater,
     Queue(Item, Queue, Cpu),
+    /// The softirq that sends, as far as it looks whether work items are late.
+    SendGroup,
+    /// The timer, as far as it looks whether they are late.
+    Timeout,
     /// Under the send lock.
-    Send(First, Option<Cpu>),
+    Send(First, Option<LeftTo>),
     AfterSend {
         more: bool,
         waits: bool,
@@ -641,7 +670,11 @@ impl State {
             if self.armed && (self.lost > 0 || is_late) {
                 let mut next = self.clone();
                 next.armed = false;
-                let start = Start::softirq(cpu, Op::Send(First::Timeout, None));
+                let op = match scenario.has_late {
+                    true => Op::Timeout,
+                    false => Op::Send(First::Timeout, None),
+                };
+                let start = Start::softirq(cpu, op);
                 next.begin(scenario, start, Label::Timer(cpu), steps);
             }
         }
@@ -682,7 +715,8 @@ impl State {
             let op = match item {
                 Item::Run => Op::TurnBegin,
                 Item::Reply => Op::Reply(Replier::Item),
-                Item::Send => Op::Send(First::Nothing, None),
+                Item::Send if scenario.has_late => Op::SendGroup,
+                Item::Send => Op::Send(First::Group, None),
                 Item::Backlog => Op::BacklogBegin,
                 Item::FaultSend => Op::FaultSendSee,
                 Item::FaultRecv => Op::FaultRecvLook,
@@ -839,7 +873,19 @@ impl Step<'_> {
             Op::RunLater => self.run_later(),
             Op::ReplyLater => self.reply_later(),
             Op::Queue(item, queue, cpu) => self.enqueue(item, queue, cpu),
-            Op::Send(first, other) => self.run_send(first, other),
+            Op::SendGroup => {
+                let late = self.late();
+                self.then(&[Op::Send(First::Group, late)]);
+            }
+            Op::Timeout => {
+                // What is overdue is sent at once.
+                let late = match self.state.lost {
+                    0 => self.late(),
+                    _ => None,
+                };
+                self.then(&[Op::Send(First::Timeout, late)]);
+            }
+            Op::Send(first, left_to) => self.run_send(first, left_to),
             Op::AfterSend { more, waits } => {
                 if more {
                     self.run_later();
@@ -850,8 +896,9 @@ impl Step<'_> {
             }
             Op::Respond { is_for_each } => {
                 let left_to = match self.origin() {
-                    None if is_for_each => self.guess().then_some(self.context.cpu),
-                    origin => origin,
+                    None if is_for_each && self.guess() => Some(LeftTo::Softirq(self.context.cpu)),
+                    None if is_for_each => self.late(),
+                    origin => origin.map(LeftTo::Softirq),
                 };
                 self.then(&[Op::Send(First::Response { is_for_each }, left_to)]);
             }
@@ -990,7 +1037,9 @@ impl Step<'_> {
     fn send_by(&mut self, sender: SendBy<Cpu>) {
         match sender {
             SendBy::Here => self.then(&[Op::Send(First::Nothing, None)]),
-            SendBy::Process(cpu) => self.then(&[Op::Queue(Item::Run, Queue::BoundHigh, cpu)]),
+            SendBy::Process(cpu) | SendBy::Queued(cpu) => {
+                self.then(&[Op::Queue(Item::Run, Queue::BoundHigh, cpu)])
+            }
             SendBy::Softirq(cpu) => self.then(&[Op::Queue(Item::Send, Queue::Softirq, cpu)]),
             SendBy::Beside => self.then(&[Op::RunBeside]),
             SendBy::Nobody => {}
@@ -1046,7 +1095,14 @@ impl Step<'_> {
         self.send_by(sender);
     }
 
-    fn run_send(&mut self, first: First, other: Option<Cpu>) {
+    /// Guesses whether work items are late on this CPU.
+    fn late(&mut self) -> Option<LeftTo> {
+        let cpu = self.context.cpu;
+        let is_late = self.scenario.has_late && self.guess();
+        is_late.then_some(LeftTo::Late(cpu))
+    }
+
+    fn run_send(&mut self, first: First, left_to: Option<LeftTo>) {
         let needs_order = self.scenario.needs_order;
         let ahead = self.requests_ahead();
         self.state.is_handed_over |= needs_order && ahead.is_some();
@@ -1055,11 +1111,16 @@ impl Step<'_> {
         let is_received = self.scenario.is_local && self.state.under_way == 0;
         let is_free = is_known || (!needs_order && is_received);
         let ahead = ahead.filter(|_| !is_free);
-        let has_left = self.state.has_left();
+        let is_unsent = self.state.posted > 0 || self.state.again > 0;
+        let late = match left_to {
+            Some(LeftTo::Late(cpu)) => Some(cpu),
+            _ => None,
+        };
+        let has_left = self.state.has_left() || (late.is_some() && is_unsent);
         let gate = SendGate {
             is_handed_over: self.state.is_handed_over,
             stops_sending: self.state.send_stops,
-            is_left: other.is_some(),
+            is_left: left_to.is_some(),
             is_stranded: needs_order && self.is_stranded(),
             ahead,
         };
@@ -1074,14 +1135,14 @@ impl Step<'_> {
         let more = run == Run::More;
         let waits = self.state.send_stops || self.state.held_responses > 0;
         let sender = match (first, run) {
-            (First::Response { .. }, Run::Idle) if self.loses_response(other) => SendBy::Nobody,
+            (First::Response { .. }, Run::Idle) if self.loses_response(left_to) => SendBy::Nobody,
             (First::Response { is_for_each }, run) => {
-                after_response(run, other, has_left, act(is_for_each))
+                after_response(run, left_to.map(SendBy::from), has_left, act(is_for_each))
             }
+            (First::Group, run) => after_softirq(run, late),
             (First::GoOn, Run::Elsewhere(cpu)) => SendBy::Softirq(cpu),
             (First::Timeout, run) => {
-                let is_unsent = self.state.posted > 0 || self.state.again > 0;
-                let sender = after_timer(run, is_unsent, || self.guess());
+                let sender = after_timer(run, late, is_unsent, || self.guess());
                 self.state.armed |= sender != SendBy::Nobody;
                 sender
             }
@@ -1094,18 +1155,19 @@ impl Step<'_> {
         }
     }
 
-    /// Returns true if requests that are left to `other` after a response are forgotten.
-    fn loses_response(&self, other: Option<Cpu>) -> bool {
-        self.is_broken(match other == Some(self.context.cpu) {
-            true => Broken::LeavesGroups,
-            false => Broken::LeavesResponses,
+    /// Returns true if requests that are left to that context after a response are forgotten.
+    fn loses_response(&self, left_to: Option<LeftTo>) -> bool {
+        self.is_broken(match left_to {
+            Some(LeftTo::Late(_)) => Broken::LeavesQueued,
+            Some(LeftTo::Softirq(cpu)) if cpu == self.context.cpu => Broken::LeavesGroups,
+            _ => Broken::LeavesResponses,
         })
     }
 
     /// Starts a run of the send half. Returns true if the memory to send is known to be gone.
     fn begin_send(&mut self, first: First) -> bool {
         match first {
-            First::Nothing => {}
+            First::Nothing | First::Group => {}
             First::GoOn => self.state.is_handed_over = false,
             First::Timeout => {
                 if self.state.held_responses == 0 {

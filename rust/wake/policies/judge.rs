@@ -9,7 +9,7 @@
 
 use std::fmt::Write;
 
-use super::machine::{run, Costs, Load, Poll, Rules, POLICY, STREAM};
+use super::machine::{run, Costs, Load, Outcome, Poll, Rules, POLICY, STREAM};
 use super::machine::{CARDS, EMULATOR, GUEST, SERVER};
 use crate::policy::Serve;
 
@@ -19,6 +19,11 @@ const HERE: Rules = Rules {
 };
 const BESIDE: Rules = Rules {
     serve: Some(Serve::Beside),
+    ..POLICY
+};
+
+const EAGER: Rules = Rules {
+    defers: false,
     ..POLICY
 };
 
@@ -435,4 +440,33 @@ fn means_of_them() {
         let crowded = streams(1, &POLLS, &[1]).into_iter().map(crowd);
         print("crowds", crowded.collect());
     }
+}
+
+/// Returns the results for many queue pairs that all have much to send, with the policy and without deferring.
+fn many_qps(costs: Costs, qps: usize) -> [Outcome; 2] {
+    let load = Load {
+        qps,
+        depth: 128,
+        messages: 100 * qps as u64,
+        ..sized(64 << 10)
+    };
+    [POLICY, EAGER].map(|rules| run(costs, load, rules))
+}
+
+#[test]
+fn no_queue_pair_of_many_is_starved() {
+    for costs in MACHINES {
+        for qps in [64, 256] {
+            let [ours, eager] = many_qps(costs, qps);
+            let name = costs.name;
+            assert!(ours.wait < 150 * MS, "{name}: {qps}: {} ns", ours.wait);
+            assert!(ours.ns < 1.02 * eager.ns, "{name}: {qps}: {}", ours.ns);
+        }
+    }
+}
+
+#[test]
+fn softirqs_that_defer_nothing_starve_work_items() {
+    let [_, eager] = many_qps(EMULATOR, 256);
+    assert!(eager.wait > 1_000 * MS, "{} ns", eager.wait);
 }

@@ -31,7 +31,7 @@ pub(crate) use poster::{Load, Poll, STREAM};
 use poster::{Poster, Wait};
 use side::{Item, Kind, Packet, Qp};
 
-use crate::policy::Serve;
+use crate::policy::{is_long_wait, Serve, Stamp};
 
 /// How many completions a poster takes at a time.
 const POLLED: u64 = 16;
@@ -51,6 +51,8 @@ pub(crate) struct Rules {
     pub(crate) joins_qps: bool,
     /// READs that a group of responses allows are sent together.
     pub(crate) groups: bool,
+    /// Softirqs leave requests to work items that are late.
+    pub(crate) defers: bool,
 }
 
 pub(crate) const POLICY: Rules = Rules {
@@ -59,6 +61,7 @@ pub(crate) const POLICY: Rules = Rules {
     bonds: true,
     joins_qps: true,
     groups: true,
+    defers: true,
 };
 
 /// The result of a workload.
@@ -71,6 +74,8 @@ pub(crate) struct Outcome {
     pub(crate) steered: u64,
     /// Interrupts that a CPU has sent to another one.
     pub(crate) interrupts: u64,
+    /// Nanoseconds that a work item waited at most.
+    pub(crate) wait: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -123,6 +128,10 @@ struct Cpu {
     /// The task to continue in process context.
     thread: Ran,
     sent_much_at: u64,
+    /// The last work item that began was late.
+    is_late: bool,
+    /// When one was queued since then.
+    queued_at: Option<u64>,
 }
 
 /// Where and when something is done.
@@ -182,6 +191,8 @@ impl Machine {
             thread: Ran::Work,
             // Long ago.
             sent_much_at: 0,
+            is_late: false,
+            queued_at: None,
         };
         let mut machine = Self {
             costs,
@@ -198,6 +209,7 @@ impl Machine {
                 overtaken: 0,
                 steered: 0,
                 interrupts: 0,
+                wait: 0,
             },
         };
         for thread in 0..load.threads {
@@ -376,6 +388,7 @@ impl Machine {
         if mem::replace(&mut item.is_pending, true) {
             return None;
         }
+        item.queued_at = cx.t;
         let is_running = item.until > cx.t;
         item.cpu.filter(|_| is_running).or(Some(cpu))
     }
@@ -384,6 +397,19 @@ impl Machine {
         let item = &mut self.qps[qp].items[kind as usize];
         item.is_pending = false;
         item.cpu = Some(cx.cpu);
+        if kind == Kind::Run {
+            let queued_at = item.queued_at;
+            self.note_begun(qp, queued_at, cx);
+        }
+    }
+
+    fn note_begun(&mut self, qp: usize, queued_at: u64, cx: &Context) {
+        self.outcome.wait = self.outcome.wait.max(cx.t - queued_at);
+        if self.qps[qp].load.poll != Poll::Events {
+            let is_late = is_long_wait(Stamp::new(queued_at), cx.t);
+            self.cpus[cx.cpu].is_late = is_late;
+            self.cpus[cx.cpu].queued_at = None;
+        }
     }
 
     fn end(&mut self, qp: usize, kind: Kind, cx: &Context) {
@@ -422,6 +448,7 @@ impl Machine {
             true => 0,
             false => self.costs.delivery + self.costs.wake,
         };
+        self.cpus[cpu].queued_at.get_or_insert(cx.t);
         self.interrupt(cpu, cx);
         self.cpus[cpu].expected += 1;
         self.at(cx.t + delay, Event::Work(cpu, qp));

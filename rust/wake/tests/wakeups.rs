@@ -20,6 +20,11 @@ const BUSY: Scenario = Scenario {
     ..NOTHING
 };
 
+const LATE: Scenario = Scenario {
+    has_late: true,
+    ..BUSY
+};
+
 const REPLIES: Scenario = Scenario {
     requests: 2,
     offline: 1,
@@ -137,6 +142,33 @@ fn packets_that_are_put_aside_while_a_request_waits() {
 }
 
 #[test]
+fn work_items_that_are_late() {
+    nothing_is_left(LATE);
+    nothing_is_left(Scenario {
+        has_late: true,
+        losses: 1,
+        guesses: 1,
+        ..POSTS
+    });
+    nothing_is_left(Scenario {
+        has_late: true,
+        offline: 1,
+        guesses: 1,
+        ..POSTS
+    });
+    nothing_is_left(Scenario {
+        has_late: true,
+        posts: 2,
+        guesses: 1,
+        ..ORDERED
+    });
+    nothing_is_left(Scenario {
+        has_late: true,
+        ..STREAM
+    });
+}
+
+#[test]
 fn three_cpus() {
     nothing_is_left(Scenario {
         cpus: 3,
@@ -217,6 +249,7 @@ fn a_response_must_not_be_left_to_the_origin() {
     breaks(Broken::LeavesResponses, BUSY, expected);
     breaks(Broken::LeavesBatches, BUSY, expected);
     breaks(Broken::LeavesGroups, BUSY, expected);
+    breaks(Broken::LeavesQueued, LATE, expected);
 }
 
 #[test]

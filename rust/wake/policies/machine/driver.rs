@@ -8,8 +8,8 @@ use super::side::{Kind, Packet, Qp};
 use super::{Context, Event, Machine, Task};
 use crate::policies::machine::Poll;
 use crate::policy::{
-    gains_by_group, is_backlog_run_over, is_sending, keeps_busy, Budget, Overtaking, Placement,
-    Sent, Serve, LARGE, MOST_ASIDE, MUCH, SLOW_NS,
+    gains_by_group, is_backlog_run_over, is_long_wait, is_sending, keeps_busy, Budget, Overtaking,
+    Placement, Sent, Serve, Stamp, LARGE, MOST_ASIDE, MUCH, SLOW_NS,
 };
 use crate::wake::{self, Act, Further, Put, Run, SendBy, SendGate};
 
@@ -84,6 +84,7 @@ impl Machine {
         match sender {
             SendBy::Here => self.send_or_leave(qp, cx),
             SendBy::Process(cpu) => self.leave_to(qp, cpu, cx),
+            SendBy::Queued(cpu) => self.run_on(qp, cpu, cx),
             SendBy::Softirq(cpu) => self.send_on(qp, cpu, cx),
             SendBy::Beside => {
                 let other = self.another(cx.cpu);
@@ -104,17 +105,18 @@ impl Machine {
     }
 
     fn send_or_leave(&mut self, qp: usize, cx: &mut Context) {
-        if let Run::Elsewhere(cpu) = self.send(qp, None, None, cx) {
+        if let Run::Elsewhere(cpu) = self.send(qp, false, None, cx) {
             self.leave_to(qp, cpu, cx);
         }
     }
 
     fn look_after_time(&mut self, qp: usize, cx: &mut Context) {
-        let run = self.send(qp, None, None, cx);
+        let late = self.late_cpu(qp, cx);
+        let run = self.send(qp, late.is_some(), None, cx);
         let has_left = self.qps[qp].has_left();
         let sent_at = self.qps[qp].last_sent.at;
         let has_sent_lately = || sent_at.is_within(cx.t, SLOW_NS);
-        let sender = wake::after_timer(run, has_left, has_sent_lately);
+        let sender = wake::after_timer(run, late, has_left, has_sent_lately);
         if let SendBy::Softirq(_) = sender {
             self.look_after(qp, SLOW_NS, cx);
         }
@@ -130,14 +132,17 @@ impl Machine {
         }
     }
 
-    /// Runs the send half, after an acknowledgement, unless `other` is to send.
-    fn send(
-        &mut self,
-        qp: usize,
-        other: Option<usize>,
-        ack: Option<u64>,
-        cx: &mut Context,
-    ) -> Run<usize> {
+    /// Returns this CPU, if work items are late here.
+    fn late_cpu(&self, qp: usize, cx: &Context) -> Option<usize> {
+        let takes_turns = self.qps[qp].load.poll == Poll::Events;
+        let cpu = &self.cpus[cx.cpu];
+        let waits_long = |at: u64| is_long_wait(Stamp::new(at), cx.t);
+        let is_late = cpu.is_late || cpu.queued_at.is_some_and(waits_long);
+        (is_late && self.rules.defers && !takes_turns).then_some(cx.cpu)
+    }
+
+    /// Runs the send half, after an acknowledgement, unless the requests are left to another context.
+    fn send(&mut self, qp: usize, is_left: bool, ack: Option<u64>, cx: &mut Context) -> Run<usize> {
         cx.t = cx.t.max(self.qps[qp].send_free) + self.costs.run;
         let ahead = self.requests_ahead(qp, cx);
         if let Some(acked) = ack {
@@ -147,7 +152,7 @@ impl Machine {
         let gate = SendGate {
             is_handed_over: false,
             stops_sending: false,
-            is_left: other.is_some(),
+            is_left,
             is_stranded: false,
             ahead,
         };
@@ -270,7 +275,9 @@ impl Machine {
             Task::Send(qp) => {
                 self.begin(qp, Kind::Send, cx);
                 self.qps[qp].responses.end();
-                self.send_or_leave(qp, cx);
+                let late = self.late_cpu(qp, cx);
+                let run = self.send(qp, late.is_some(), None, cx);
+                self.send_by(qp, wake::after_softirq(run, late), cx);
                 self.end(qp, Kind::Send, cx);
             }
             Task::Reply(qp) => {
@@ -443,12 +450,15 @@ impl Machine {
     /// Handles an acknowledgement, or the last packet of a response to a READ, of `answer` bytes.
     fn response(&mut self, qp: usize, acked: u64, answer: Option<u32>, act: Act, cx: &mut Context) {
         let origin = self.qps[qp].backlog.origin(cx.cpu);
-        let may_be_left = self.rules.groups && origin.is_none() && act == Act::OnEach;
+        let is_for_each = origin.is_none() && act == Act::OnEach;
+        let late = self.late_cpu(qp, cx).filter(|_| is_for_each);
+        let may_be_left = self.rules.groups && is_for_each && late.is_none();
         let is_local = self.costs.wire.is_none();
         let gains = answer.is_some_and(|bytes| gains_by_group(is_local, bytes));
         let is_left = may_be_left && gains && self.qps[qp].is_one_of_many(acked);
-        let left_to = origin.or_else(|| is_left.then_some(cx.cpu));
-        let run = self.send(qp, left_to, Some(acked), cx);
+        let softirq = origin.or_else(|| is_left.then_some(cx.cpu));
+        let left_to = softirq.map(SendBy::Softirq).or(late.map(SendBy::Queued));
+        let run = self.send(qp, left_to.is_some(), Some(acked), cx);
         let has_left = self.qps[qp].has_left();
         self.send_by(qp, wake::after_response(run, left_to, has_left, act), cx);
     }
@@ -553,7 +563,7 @@ impl Machine {
         } else {
             self.qps[qp].stream.note_run(cx.cpu);
         }
-        if let Run::Elsewhere(cpu) = self.send(qp, None, None, cx) {
+        if let Run::Elsewhere(cpu) = self.send(qp, false, None, cx) {
             self.send_on(qp, cpu, cx);
         }
         if self.reply_run(qp, cx).is_some() {

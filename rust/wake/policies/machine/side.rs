@@ -157,6 +157,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Item {
     pub(crate) is_pending: bool,
+    pub(crate) queued_at: u64,
     /// Where and until when it runs.
     pub(crate) cpu: Option<usize>,
     pub(crate) until: u64,
