@@ -278,8 +278,11 @@ static int gaps_renewed(struct pair *pair, struct ib_mr *mr)
 /* A list of pages in their order, so that most are contiguous, and an empty element. */
 static int pages(struct pair *pair, struct ib_mr *mr)
 {
-	struct element list[] = { { 0x1004d, 0x1000 - 0x4d }, { 0x11000, 0x1000 },
-				  { 0x12000, 0x1000 }, { 0x20000, 0x1000 }, { 0x21000, 99 } };
+	struct element list[] = { { 16 * PAGE_SIZE + 0x4d, PAGE_SIZE - 0x4d },
+				  { 17 * PAGE_SIZE, PAGE_SIZE },
+				  { 18 * PAGE_SIZE, PAGE_SIZE },
+				  { 32 * PAGE_SIZE, PAGE_SIZE },
+				  { 33 * PAGE_SIZE, 99 } };
 	unsigned int offset = list[0].length;
 	u32 length = 0, i, at;
 
@@ -294,13 +297,13 @@ static int pages(struct pair *pair, struct ib_mr *mr)
 	fill(pair->a.buffer, length, 4);
 	check(rdma(&pair->a, IB_WR_RDMA_WRITE, 0, length, mr->iova, mr->rkey, IB_WC_SUCCESS));
 	check(read_as(pair, mr, 0, length, 0, 4));
-	expect_eq(pair->b.buffer[0x1004c], BETWEEN);
-	expect_eq(pair->b.buffer[0x13000], BETWEEN);
-	expect_eq(pair->b.buffer[0x21000 + 99], BETWEEN);
+	expect_eq(pair->b.buffer[16 * PAGE_SIZE + 0x4c], BETWEEN);
+	expect_eq(pair->b.buffer[19 * PAGE_SIZE], BETWEEN);
+	expect_eq(pair->b.buffer[33 * PAGE_SIZE + 99], BETWEEN);
 
 	/* The region would have the page behind an element without bytes. */
 	expect_eq(lay_out(&pair->b, mr, list, ARRAY_SIZE(list), &offset), -EINVAL);
-	list[2] = (struct element){ 0x14000, 0 };
+	list[2] = (struct element){ 20 * PAGE_SIZE, 0 };
 	expect_eq(lay_out(&pair->b, mr, list, ARRAY_SIZE(list), NULL), -EINVAL);
 	return 0;
 }

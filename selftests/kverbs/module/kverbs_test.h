@@ -11,7 +11,8 @@
 #include <linux/completion.h>
 #include <rdma/ib_verbs.h>
 
-#define BUFFER_BYTES (256 * 1024)
+/* Tests use parts of it in pages, which have up to 64 KiB, and in bytes. */
+#define BUFFER_BYTES (64 * PAGE_SIZE)
 #define QKEY 0x11223344
 #define QUEUE_DEPTH 32
 #define MAX_SGES 4

@@ -16,6 +16,7 @@ int region_lay_out(struct region *region, u32 first, u32 offset, u32 length)
 	struct scatterlist list[MAX_PAGES];
 	int mapped;
 
+	expect(pages <= MAX_PAGES && (first + pages) * PAGE_SIZE <= BUFFER_BYTES);
 	sg_init_table(list, pages);
 	for (i = 0; i < pages; i++) {
 		u32 start = i ? 0 : offset;
