@@ -63,7 +63,7 @@ pub(crate) struct Deferred {
     /// The peer has not answered within the timeout of the queue pair, the wait for a receiver is over, or the half
     /// has failed.
     pub(crate) is_overdue: bool,
-    /// Requests are sent after the current packets.
+    /// Requests are sent after the current packets, or by the work item of process context.
     pub(crate) is_left: bool,
     /// All that was posted is complete, so there is nothing to send.
     pub(crate) is_at_rest: bool,

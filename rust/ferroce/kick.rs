@@ -13,7 +13,7 @@ use kernel::cpu::CpuId;
 use kernel::sync::{Arc, ArcBorrow};
 use rdma::timer::now_ns;
 
-use crate::policy::{Placement, RECENT_NS};
+use crate::policy::{Placement, Stamp, LEFT_NS, RECENT_NS};
 use crate::qp::{work, Qp};
 
 /// Sends pending requests in a softirq of `cpu`.
@@ -60,56 +60,96 @@ pub(crate) fn run_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
 }
 
 /// Continues in process context on `cpu`, at high priority, behind the work items that wait there.
-pub(crate) fn queue_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
+fn queue_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     let queues = &qp.shared().queues;
-    // Before it runs.
-    qp.stream.note_queued();
-    let queued = queues
-        .bound_high
-        .enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into());
-    if queued.is_ok() {
-        qp.shared().senders.note_queued(cpu);
+    let queued = queue_high(qp, Some(cpu), || {
+        let queue = &queues.bound_high;
+        let queued = queue.enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into());
+        queued.is_ok()
+    });
+    if queued {
         queues.nudge(cpu);
     }
+}
+
+/// Does the same on a CPU that the scheduler chooses. Returns false if the work item is queued already.
+fn queue_anywhere(qp: ArcBorrow<'_, Qp>) -> bool {
+    let queue = &qp.shared().queues.unbound_high;
+    queue_high(qp, None, || {
+        let queued = queue.enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
+        queued.is_ok()
+    })
+}
+
+/// Queues the work item at high priority by `enqueue`, for `cpu` if there is one. `enqueue` returns false if it is
+/// queued already. Returns the same.
+fn queue_high(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>, enqueue: impl FnOnce() -> bool) -> bool {
+    if qp.stream.is_high() {
+        return enqueue();
+    }
+    // All is noted before it runs.
+    let senders = &qp.shared().senders;
+    let queued_at = Stamp::new(now_ns());
+    qp.stream.note_high(queued_at);
+    if let Some(cpu) = cpu {
+        senders.note_queued(cpu, queued_at);
+    }
+    let queued = enqueue();
+    if !queued {
+        // It waits at normal priority.
+        let _ = qp.stream.take_high();
+        if let Some(cpu) = cpu {
+            senders.note_unqueued(cpu, queued_at);
+        }
+    }
+    queued
+}
+
+/// Leaves requests to the work item of process context on `cpu`, where work items are late. The timer checks again.
+pub(crate) fn leave_late(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
+    queue_on(qp, cpu);
+    look_after(qp, LEFT_NS);
 }
 
 /// Continues in process context on a CPU that the scheduler chooses. If no CPU is idle, this may be the
 /// CPU that sent last.
 pub(crate) fn run_anywhere(qp: ArcBorrow<'_, Qp>) {
-    let queues = &qp.shared().queues;
     if qp.takes_turns() {
         return run_at_leisure(qp, None);
     }
-    qp.stream.note_queued();
-    let queued = queues
-        .unbound_high
-        .enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
-    if queued.is_err() || !qp.last_sent.is_within(RECENT_NS) {
+    if !queue_anywhere(qp) || !qp.last_sent.is_within(RECENT_NS) {
         return;
     }
     if let Some(cpu) = qp.last_sent.cpu() {
-        queues.nudge(cpu);
+        qp.shared().queues.nudge(cpu);
     }
 }
 
 /// Continues in process context at normal priority, as for the rest of a long run; on `cpu`, if there is
-/// one. Work that takes turns and has waited long may get another CPU, and has high priority once. If other work
-/// items are late, it waits among those of high priority: beside them it would hardly run.
+/// one. Work that takes turns and has waited long may get another CPU, and has high priority once.
+///
+/// Where work items of high priority are late, it has the same: beside them it would hardly run.
 pub(crate) fn run_at_leisure(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>) {
-    if let Some(here) = qp.late_cpu() {
-        return queue_on(qp, cpu.unwrap_or(here));
-    }
     let queues = &qp.shared().queues;
     let may_move = qp.takes_turns() && !qp.fixed.service.needs_order();
     let is_apart = may_move && qp.stream.needs_worker();
-    if is_apart && qp.stream.comes_first() {
-        let _ = queues
-            .unbound_high
-            .enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
+    let cpu = cpu.filter(|_| !is_apart);
+    let is_late = qp
+        .shared()
+        .senders
+        .is_late(cpu.unwrap_or_else(CpuId::current));
+    if is_late || (is_apart && qp.stream.comes_first()) {
+        match cpu {
+            Some(cpu) => queue_on(qp, cpu),
+            None => {
+                let _ = queue_anywhere(qp);
+            }
+        }
         return;
     }
+    // Before it runs.
     qp.stream.note_queued();
-    let _ = match cpu.filter(|_| !is_apart) {
+    let _ = match cpu {
         Some(cpu) => queues
             .bound
             .enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into()),

@@ -110,8 +110,23 @@ pub(crate) fn is_turn_over(at: u64, now: u64) -> bool {
     now.saturating_sub(at) >= TURN_NS
 }
 
-/// How long a work item may wait for the worker of a CPU, until it uses another one.
+/// How long a work item may wait for the worker of a CPU, until it counts as late.
 const LONG_WAIT_NS: u64 = 10_000_000;
+
+/// How long a CPU may begin no work item, until requests are no longer left to those. It may run none at all, for
+/// example beside a real-time task.
+pub(crate) const LEFT_NS: u64 = 500_000_000;
+
+/// Returns true if the work items of a CPU are late, so that softirqs should leave requests to them. `last_was` says
+/// whether the last one that began was late. The first of those that were queued since then was queued at `since`.
+#[inline]
+pub(crate) fn is_late(last_was: bool, since: Option<Stamp>, now: impl FnOnce() -> u64) -> bool {
+    let Some(since) = since else {
+        return last_was;
+    };
+    let now = now();
+    (last_was || is_long_wait(since, now)) && since.is_within(now, LEFT_NS)
+}
 
 /// For how long it does.
 const APART_NS: u64 = 100_000_000;

@@ -138,6 +138,14 @@ pub(crate) struct SendHalf {
 }
 
 impl SendHalf {
+    /// Returns the result of [`Qp::late_cpu`], unless a failure is to be announced.
+    pub(crate) fn late_cpu(&self, qp: &Qp) -> Option<CpuId> {
+        match self.service.has_failed() {
+            true => None,
+            false => qp.late_cpu(),
+        }
+    }
+
     /// Returns true if there are requests, or packets of them, that can be sent now.
     pub(crate) fn has_unsent(&self) -> bool {
         self.send.queue.waiting() > 0 || self.service.has_unsent()
@@ -418,11 +426,13 @@ impl Qp {
     /// Returns this CPU, if work items are late here. Then a softirq should leave its requests to the work item.
     ///
     /// What softirqs send is acknowledged to softirqs, which send again. These queue pairs would go on among
-    /// themselves, and the work items of the others would wait for seconds.
+    /// themselves, and the work items of the others would wait for seconds. A work item that waits at normal priority
+    /// would hardly run then.
     #[inline]
     pub(crate) fn late_cpu(&self) -> Option<CpuId> {
-        let is_late = self.fixed.shared.senders.is_late();
-        (is_late && !self.takes_turns()).then(CpuId::current)
+        let here = CpuId::current();
+        let is_late = self.fixed.shared.senders.is_late(here);
+        (is_late && !self.stream.is_at_leisure()).then_some(here)
     }
 
     /// Returns the CPU whose requests this CPU would overtake now.

@@ -13,7 +13,7 @@ use rdma::work::{Flags, Queue};
 ///
 /// A stream whose owner polls has high priority. The owner never sleeps, and the scheduler would
 /// otherwise share the CPU between the two. A stream whose owner sleeps takes turns with other tasks,
-/// like the rest of a long run.
+/// like the rest of a long run, unless work items of high priority are late.
 pub(crate) struct Queues {
     /// Runs on any CPU, at normal priority.
     pub(crate) unbound: Queue,

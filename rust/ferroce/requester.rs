@@ -106,7 +106,7 @@ fn send_by(qp: ArcBorrow<'_, Qp>, sender: SendBy<CpuId>) {
     match sender {
         SendBy::Here => run(qp, |_, _, _| {}),
         SendBy::Process(cpu) => leave_to(qp, cpu),
-        SendBy::Queued(cpu) => kick::queue_on(qp, cpu),
+        SendBy::Queued(cpu) => kick::leave_late(qp, cpu),
         SendBy::Softirq(cpu) => kick::send_on(qp, cpu),
         SendBy::Beside => {
             if !kick::run_at(qp, qp.stream.place()) {
@@ -139,8 +139,8 @@ pub(crate) fn run_later(qp: ArcBorrow<'_, Qp>) {
 /// Handles a received response.
 ///
 /// Requests that it allows are sent here: at once, or after a group of responses. If another CPU handles the
-/// packets of this queue pair, the CPU that received them sends. With [`Act::AfterAll`] the caller has them
-/// sent.
+/// packets of this queue pair, the CPU that received them sends. If work items are late, one of them sends. With
+/// [`Act::AfterAll`] the caller has them sent.
 pub(crate) fn handle_response(
     qp: ArcBorrow<'_, Qp>,
     ends: Ends,
@@ -150,8 +150,7 @@ pub(crate) fn handle_response(
 ) {
     let origin = qp.backlog.origin();
     let is_for_each = origin.is_none() && act == Act::OnEach;
-    let late = if is_for_each { qp.late_cpu() } else { None };
-    let (mut has_left, mut is_left) = (false, false);
+    let (mut has_left, mut is_left, mut late) = (false, false, None);
     let run = run_at(qp, origin, |half, deferred, now| {
         // Rules: VAL-5
         if half.route.as_ref().map(Route::ends) != Some(ends) {
@@ -160,6 +159,9 @@ pub(crate) fn handle_response(
         }
         take_response(qp, half, deferred, now, origin, packet, datagram);
         deferred.is_at_rest = half.send.queue.is_drained() && half.service.rest();
+        if is_for_each && !deferred.is_at_rest {
+            late = half.late_cpu(&qp);
+        }
         has_left = half.service.has_left() || (late.is_some() && half.has_unsent());
         let may_be_left = has_left && is_for_each && late.is_none();
         let gains = || {
@@ -223,11 +225,12 @@ fn take_response(
     }
 }
 
-/// Sends the requests that a group of responses allows. Softirq context.
-pub(crate) fn send_after_group(qp: ArcBorrow<'_, Qp>) {
-    let late = qp.late_cpu();
+/// Sends pending requests, as after a group of responses, unless work items are late. Softirq context.
+pub(crate) fn send_in_softirq(qp: ArcBorrow<'_, Qp>) {
+    let mut late = None;
     let run = run_at(qp, None, |half, deferred, _| {
         half.arrivals.end();
+        late = half.late_cpu(&qp);
         deferred.is_left = late.is_some();
     });
     send_by(qp, wake::after_softirq(run, late));
@@ -445,7 +448,7 @@ impl TimerCallback for Qp {
                 // The first run that finds a failure has to announce it.
                 deferred.is_overdue = is_overdue || half.service.has_failed();
             }
-            late = this.late_cpu().filter(|_| !deferred.is_overdue);
+            late = half.late_cpu(&this).filter(|_| !deferred.is_overdue);
             deferred.is_left = late.is_some();
             has_unsent = half.has_unsent() || (late.is_some() && half.service.has_left());
         });

@@ -5,11 +5,13 @@
 use kernel::sync::{Arc, ArcBorrow};
 use kernel::workqueue::WorkItem;
 use rdma::net::CreditWaker;
+use rdma::timer::now_ns;
 use rdma::work::{give_way, let_others_go_first, others_wait};
 
 use crate::ah::Found;
 use crate::deliver;
 use crate::kick;
+use crate::policy::is_long_wait;
 use crate::qp::{work, Qp, Run, SendHalf};
 use crate::requester;
 use crate::responder;
@@ -19,13 +21,14 @@ impl WorkItem<{ work::RUN }> for Qp {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
+        if let Some(queued_at) = this.stream.take_high() {
+            let is_late = is_long_wait(queued_at, now_ns());
+            this.shared().senders.note_begun(is_late);
+        }
         if !this.turn.begin() {
             return;
         }
-        let is_late = this.stream.note_begun();
-        if !this.takes_turns() {
-            this.shared().senders.note_begun(is_late);
-        }
+        this.stream.note_begun();
         let has_more = go_on(this.as_arc_borrow());
         if this.turn.end() {
             requester::run_later(this.as_arc_borrow());
@@ -83,7 +86,7 @@ impl WorkItem<{ work::SEND }> for Qp {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        requester::send_after_group(this.as_arc_borrow());
+        requester::send_in_softirq(this.as_arc_borrow());
     }
 }
 

@@ -1,24 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Records which CPU sent, and when.
+//! Records which CPU sent, and when, and whether work items of a CPU are late.
 //!
 //! All results are guesses for [`crate::policy`]. They are neither ordered nor exact, except where
 //! stated.
 
 use kernel::cpu::{nr_cpu_ids, CpuId};
 use kernel::prelude::*;
-use kernel::sync::atomic::Atomic;
+use kernel::sync::atomic::{Atomic, Relaxed};
 use rdma::slots::Slots;
 use rdma::sync::Marked;
 use rdma::timer::now_ns;
 use rdma::work::{another_cpu, is_online, is_plugging_cpus};
 
-use crate::policy::{
-    is_long_wait, is_sending, is_turn_over, Overtaking, Sent, Stamp, HELD_NS, LARGE,
-};
+use crate::policy::{is_late, is_sending, is_turn_over, Overtaking, Sent, Stamp, HELD_NS, LARGE};
 use crate::wake;
 
-/// The CPUs that send much, and the turns of their work items.
+/// The CPUs that send much, the turns of their work items, and whether these are late.
 pub(crate) struct Senders(Slots<Known>);
 
 /// The state of one CPU, on a cache line of its own.
@@ -28,9 +26,9 @@ struct Known {
     sent_much_at: Atomic<u64>,
     /// When a turn of work items last began.
     turn_at: Atomic<u64>,
-    /// When a work item was queued for it, the first one since one began; 0 if none was.
-    queued_at: Atomic<u32>,
-    /// The last work item that began was late.
+    /// When a work item of high priority was queued, the first one since one began; 0 if none was.
+    waits_since: Atomic<u32>,
+    /// The last such work item that began was late.
     is_late: Atomic<bool>,
 }
 
@@ -39,7 +37,7 @@ impl Default for Known {
         Self {
             sent_much_at: Atomic::new(0),
             turn_at: Atomic::new(0),
-            queued_at: Atomic::new(0),
+            waits_since: Atomic::new(0),
             is_late: Atomic::new(false),
         }
     }
@@ -85,35 +83,43 @@ impl Senders {
         is_over
     }
 
-    /// Notes that a work item is queued for `cpu`.
-    pub(crate) fn note_queued(&self, cpu: CpuId) {
-        let Some(known) = self.of(cpu) else {
-            return;
-        };
-        if known.queued_at.read_once() == 0 {
-            known.queued_at.write_once(Stamp::new(now_ns()).0);
+    /// Notes that a work item is to be queued for `cpu` at high priority. `queued_at` is the time.
+    pub(crate) fn note_queued(&self, cpu: CpuId, queued_at: Stamp) {
+        if let Some(known) = self
+            .of(cpu)
+            .filter(|known| known.waits_since.read_once() == 0)
+        {
+            known.waits_since.write_once(queued_at.0);
         }
     }
 
-    /// Notes that a work item begins on this CPU, and whether it has waited long.
+    /// Takes the note back, as the work item was queued already.
+    pub(crate) fn note_unqueued(&self, cpu: CpuId, queued_at: Stamp) {
+        if let Some(known) = self.of(cpu) {
+            let _ = known.waits_since.cmpxchg(queued_at.0, 0, Relaxed);
+        }
+    }
+
+    /// Notes that a work item of high priority begins on this CPU, and whether it is late.
     pub(crate) fn note_begun(&self, is_late: bool) {
         let Some(known) = self.of(CpuId::current()) else {
             return;
         };
-        if known.queued_at.read_once() != 0 {
-            known.queued_at.write_once(0);
+        if known.waits_since.read_once() != 0 {
+            known.waits_since.write_once(0);
         }
         if known.is_late.read_once() != is_late {
             known.is_late.write_once(is_late);
         }
     }
 
-    /// Returns true if the work items of this CPU are late.
+    /// Returns true if such work items of `cpu` are late.
     #[inline]
-    pub(crate) fn is_late(&self) -> bool {
-        self.of(CpuId::current()).is_some_and(|known| {
-            let waits_long = |queued_at| queued_at != 0 && is_long_wait(Stamp(queued_at), now_ns());
-            known.is_late.read_once() || waits_long(known.queued_at.read_once())
+    pub(crate) fn is_late(&self, cpu: CpuId) -> bool {
+        self.of(cpu).is_some_and(|known| {
+            let since = known.waits_since.read_once();
+            let since = (since != 0).then_some(Stamp(since));
+            is_late(known.is_late.read_once(), since, now_ns)
         })
     }
 

@@ -74,8 +74,10 @@ pub(crate) struct Stream {
     is_crowded: Atomic<bool>,
     /// Doorbells since the last one that sent requests, on a single CPU; fewer than [`BATCH`].
     behind: Atomic<u32>,
-    /// When the work item was queued; 0 if it is not, or if it comes first.
+    /// When the work item was queued at normal priority; 0 if it is not.
     queued_at: Atomic<u32>,
+    /// When it was queued at high priority; 0 if it is not.
+    high_at: Atomic<u32>,
     /// When it last had waited long.
     waited_at: Atomic<u32>,
     /// Its last run had waited long. The next one comes first.
@@ -90,6 +92,7 @@ impl Stream {
             is_crowded: Atomic::new(false),
             behind: Atomic::new(0),
             queued_at: Atomic::new(0),
+            high_at: Atomic::new(0),
             waited_at: Atomic::new(0),
             comes_first: Atomic::new(false),
         }
@@ -160,11 +163,36 @@ impl Stream {
         behind == 0
     }
 
-    /// Notes that the work item is to be queued.
+    /// Notes that the work item is to be queued at normal priority.
     pub(crate) fn note_queued(&self) {
         if self.queued_at.read_once() == 0 {
             self.queued_at.write_once(Stamp::new(now_ns()).0);
         }
+    }
+
+    /// Returns true if the work item waits at high priority.
+    #[inline]
+    pub(crate) fn is_high(&self) -> bool {
+        self.high_at.read_once() != 0
+    }
+
+    /// Notes that the work item is to be queued at high priority.
+    pub(crate) fn note_high(&self, queued_at: Stamp) {
+        self.high_at.write_once(queued_at.0);
+    }
+
+    /// Returns when the work item was queued at high priority, if it was, and notes that it is no longer.
+    pub(crate) fn take_high(&self) -> Option<Stamp> {
+        if !self.is_high() {
+            return None;
+        }
+        let queued_at = self.high_at.xchg(0, Relaxed);
+        (queued_at != 0).then_some(Stamp(queued_at))
+    }
+
+    /// Returns true if the work item waits at normal priority.
+    pub(crate) fn is_at_leisure(&self) -> bool {
+        self.queued_at.read_once() != 0
     }
 
     /// Returns when the work item was queued, for [`note_yielded`](Self::note_yielded).
@@ -182,8 +210,8 @@ impl Stream {
         }
     }
 
-    /// Notes that the work item runs. It has its turn. Returns true if it had to wait long for a worker.
-    pub(crate) fn note_begun(&self) -> bool {
+    /// Notes that the work item runs, and whether it had to wait long for a worker. It has its turn.
+    pub(crate) fn note_begun(&self) {
         let mut has_waited = false;
         if self.queued_at.read_once() != 0 {
             let (queued_at, now) = (self.queued_at.xchg(0, Relaxed), now_ns());
@@ -195,7 +223,6 @@ impl Stream {
         if self.comes_first.read_once() != has_waited {
             self.comes_first.write_once(has_waited);
         }
-        has_waited
     }
 
     /// Returns true if the work item should have a worker of its own. The worker of a CPU runs its items one

@@ -48,7 +48,7 @@ pub(crate) enum SendBy<C> {
     Here,
     /// The work item of process context, on that CPU.
     Process(C),
-    /// The same, behind the work items of other queue pairs, which are late there.
+    /// The same, but work items are late there. The timer checks again.
     Queued(C),
     /// The work item of softirq context, on that CPU.
     Softirq(C),
@@ -114,7 +114,7 @@ pub(crate) struct SendGate<C> {
     pub(crate) is_handed_over: bool,
     /// The data to send waits for memory.
     pub(crate) stops_sending: bool,
-    /// The caller has another CPU send, or this one later.
+    /// The caller has another CPU send, or this one later, or a work item.
     pub(crate) is_left: bool,
     /// Packets ahead are in no queue for a moment. The timer checks again.
     pub(crate) is_stranded: bool,

@@ -44,8 +44,8 @@ pub struct Scenario {
     pub send_memory: Memory,
     pub reply_memory: Memory,
     pub placed_memory: Memory,
-    /// Work items may be late.
-    pub has_late: bool,
+    /// Whether work items are late.
+    pub late: Late,
     /// The number of unusual results of guesses.
     pub guesses: u8,
     /// Frames in flight always count as recent.
@@ -59,6 +59,10 @@ pub struct Scenario {
 }
 
 impl Scenario {
+    fn looks_for_late(&self) -> bool {
+        self.late != Late::Never
+    }
+
     /// Two CPUs, and nothing that happens.
     pub const NOTHING: Self = Self {
         cpus: 2,
@@ -75,13 +79,22 @@ impl Scenario {
         send_memory: Memory::Present,
         reply_memory: Memory::Present,
         placed_memory: Memory::Present,
-        has_late: false,
+        late: Late::Never,
         guesses: 2,
         is_recent: false,
         is_local: false,
         faults_elsewhere: false,
         broken: None,
     };
+}
+
+/// Whether the work items of a CPU are late when a context looks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Late {
+    Never,
+    /// As an unusual guess.
+    Maybe,
+    Always,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -670,7 +683,7 @@ impl State {
             if self.armed && (self.lost > 0 || is_late) {
                 let mut next = self.clone();
                 next.armed = false;
-                let op = match scenario.has_late {
+                let op = match scenario.looks_for_late() {
                     true => Op::Timeout,
                     false => Op::Send(First::Timeout, None),
                 };
@@ -715,7 +728,7 @@ impl State {
             let op = match item {
                 Item::Run => Op::TurnBegin,
                 Item::Reply => Op::Reply(Replier::Item),
-                Item::Send if scenario.has_late => Op::SendGroup,
+                Item::Send if scenario.looks_for_late() => Op::SendGroup,
                 Item::Send => Op::Send(First::Group, None),
                 Item::Backlog => Op::BacklogBegin,
                 Item::FaultSend => Op::FaultSendSee,
@@ -1098,7 +1111,11 @@ impl Step<'_> {
     /// Guesses whether work items are late on this CPU.
     fn late(&mut self) -> Option<LeftTo> {
         let cpu = self.context.cpu;
-        let is_late = self.scenario.has_late && self.guess();
+        let is_late = match self.scenario.late {
+            Late::Never => false,
+            Late::Maybe => self.guess(),
+            Late::Always => true,
+        };
         is_late.then_some(LeftTo::Late(cpu))
     }
 

@@ -3,9 +3,9 @@
 //! The decisions of each rule of the policy in the cases that matter.
 
 use crate::policy::{
-    is_apart, is_backlog_run_over, is_long_wait, is_sending, is_turn_over, Arrivals, Budget, Habit,
-    Overtaking, Placement, Sent, Stamp, StreamHints, Watch, BATCH, LARGE, MOST_ASIDE, MUCH,
-    SLOW_NS,
+    is_apart, is_backlog_run_over, is_late, is_long_wait, is_sending, is_turn_over, Arrivals,
+    Budget, Habit, Overtaking, Placement, Sent, Stamp, StreamHints, Watch, BATCH, LARGE,
+    MOST_ASIDE, MUCH, SLOW_NS,
 };
 use crate::wake::Came;
 
@@ -283,4 +283,19 @@ fn an_owner_that_polls_without_arming_is_noticed() {
     let pause = PERIOD + 1..2 * PERIOD + 2;
     let after = pause.end + 2 * PERIOD;
     assert_eq!(polls_after(true, pause, |_| true), Some(after));
+}
+
+#[test]
+fn work_items_are_late_after_a_long_wait_unless_none_begins_at_all() {
+    let now = 10_000 * MS;
+    let late = |last_was, waits: Option<u64>| {
+        is_late(last_was, waits.map(|ns| Stamp::new(now - ns)), || now)
+    };
+    assert!(!late(false, None));
+    assert!(late(true, None));
+    assert!(!late(false, Some(9 * MS)));
+    assert!(late(false, Some(11 * MS)));
+    assert!(late(true, Some(MS)));
+    assert!(late(true, Some(490 * MS)));
+    assert!(!late(true, Some(510 * MS)));
 }

@@ -4,7 +4,7 @@
 //! that is broken.
 
 use wake::explore::explore;
-use wake::world::{Broken, Memory, Scenario};
+use wake::world::{Broken, Late, Memory, Scenario};
 
 /// More states than these are too many to look at in a test.
 const MOST: usize = 1_000_000;
@@ -21,7 +21,7 @@ const BUSY: Scenario = Scenario {
 };
 
 const LATE: Scenario = Scenario {
-    has_late: true,
+    late: Late::Maybe,
     ..BUSY
 };
 
@@ -142,29 +142,46 @@ fn packets_that_are_put_aside_while_a_request_waits() {
 }
 
 #[test]
-fn work_items_that_are_late() {
-    nothing_is_left(LATE);
+fn work_items_that_may_be_late() {
+    nothing_is_left(Scenario { guesses: 1, ..LATE });
     nothing_is_left(Scenario {
-        has_late: true,
+        late: Late::Maybe,
         losses: 1,
         guesses: 1,
         ..POSTS
     });
     nothing_is_left(Scenario {
-        has_late: true,
+        late: Late::Maybe,
         offline: 1,
         guesses: 1,
         ..POSTS
     });
     nothing_is_left(Scenario {
-        has_late: true,
+        late: Late::Maybe,
         posts: 2,
         guesses: 1,
         ..ORDERED
     });
     nothing_is_left(Scenario {
-        has_late: true,
+        late: Late::Maybe,
         ..STREAM
+    });
+}
+
+#[test]
+fn work_items_that_are_late() {
+    for scenario in [BUSY, POSTS, STREAM] {
+        nothing_is_left(Scenario {
+            late: Late::Always,
+            guesses: 1,
+            ..scenario
+        });
+    }
+    nothing_is_left(Scenario {
+        late: Late::Always,
+        posts: 2,
+        guesses: 1,
+        ..ORDERED
     });
 }
 

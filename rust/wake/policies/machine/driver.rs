@@ -8,7 +8,7 @@ use super::side::{Kind, Packet, Qp};
 use super::{Context, Event, Machine, Task};
 use crate::policies::machine::Poll;
 use crate::policy::{
-    gains_by_group, is_backlog_run_over, is_long_wait, is_sending, keeps_busy, Budget, Overtaking,
+    gains_by_group, is_backlog_run_over, is_late, is_sending, keeps_busy, Budget, Overtaking,
     Placement, Sent, Serve, Stamp, LARGE, MOST_ASIDE, MUCH, SLOW_NS,
 };
 use crate::wake::{self, Act, Further, Put, Run, SendBy, SendGate};
@@ -132,13 +132,13 @@ impl Machine {
         }
     }
 
-    /// Returns this CPU, if work items are late here.
+    /// Returns this CPU, if work items are late here. Those whose poster sleeps have normal priority.
     fn late_cpu(&self, qp: usize, cx: &Context) -> Option<usize> {
-        let takes_turns = self.qps[qp].load.poll == Poll::Events;
         let cpu = &self.cpus[cx.cpu];
-        let waits_long = |at: u64| is_long_wait(Stamp::new(at), cx.t);
-        let is_late = cpu.is_late || cpu.queued_at.is_some_and(waits_long);
-        (is_late && self.rules.defers && !takes_turns).then_some(cx.cpu)
+        let is_late = is_late(cpu.is_late, cpu.queued_at.map(Stamp::new), || cx.t);
+        let is_pending = self.qps[qp].items[Kind::Run as usize].is_pending;
+        let is_at_leisure = is_pending && self.qps[qp].load.poll == Poll::Events;
+        (is_late && self.rules.defers && !is_at_leisure).then_some(cx.cpu)
     }
 
     /// Runs the send half, after an acknowledgement, unless the requests are left to another context.
