@@ -195,7 +195,7 @@ struct Sequence {
     blocked: Option<Blocked>,
 }
 
-// The driver allocates a queue pair in one piece, which is just below a size class.
+// The driver allocates a queue pair in one piece, which is near a size class.
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Sequence>() <= 224);
 
