@@ -113,6 +113,19 @@ pub(crate) fn is_turn_over(at: u64, now: u64) -> bool {
 /// How long a work item may wait for the worker of a CPU, until it counts as late.
 const LONG_WAIT_NS: u64 = 10_000_000;
 
+/// How long a work item that was late uses another worker.
+const APART_NS: u64 = 100_000_000;
+
+/// Returns true if a work item that was queued for the worker of a CPU at `queued_at` has waited long.
+pub(crate) fn is_long_wait(queued_at: Stamp, now: u64) -> bool {
+    !queued_at.is_within(now, LONG_WAIT_NS)
+}
+
+/// Returns true if a work item that had waited long at `waited_at` should use another worker.
+pub(crate) fn is_apart(waited_at: Stamp, now: u64) -> bool {
+    waited_at.is_within(now, APART_NS)
+}
+
 /// How long a CPU may begin no work item, until requests are no longer left to those. It may run none at all, for
 /// example beside a real-time task.
 pub(crate) const LEFT_NS: u64 = 500_000_000;
@@ -126,19 +139,6 @@ pub(crate) fn is_late(last_was: bool, since: Option<Stamp>, now: impl FnOnce() -
     };
     let now = now();
     (last_was || is_long_wait(since, now)) && since.is_within(now, LEFT_NS)
-}
-
-/// For how long it does.
-const APART_NS: u64 = 100_000_000;
-
-/// Returns true if a work item that was queued for the worker of a CPU at `queued_at` has waited long.
-pub(crate) fn is_long_wait(queued_at: Stamp, now: u64) -> bool {
-    !queued_at.is_within(now, LONG_WAIT_NS)
-}
-
-/// Returns true if a work item that had waited long at `waited_at` should use another worker.
-pub(crate) fn is_apart(waited_at: Stamp, now: u64) -> bool {
-    waited_at.is_within(now, APART_NS)
 }
 
 /// A time in units of 1024 ns, modulo 2^32 units (73 minutes).
