@@ -63,8 +63,8 @@ pub const MAX_REPAIR_PACKETS: u16 = 64;
 /// Losses after which a peer that did not keep packets is tried again.
 pub const RETRY_KEEPING: u8 = 32;
 
-/// The same for a peer of which that is not sure.
-pub const MAX_GUESSED_PACKETS: u16 = 4;
+/// Packets that are lost at once if the network passes them as one train.
+pub const MAX_TRAIN_PACKETS: u16 = 16;
 
 /// How many PSNs behind a repair the peer must have to be taken to keep packets. Fewer may be late.
 pub const KEEPING_PROOF_PSNS: u32 = 8;

@@ -15,20 +15,39 @@
 //! While packets queue on the path, it is busy without that.
 //!
 //! Packets that were late and not lost do not count.
+//!
+//! A full queue, and a network that passes frames in trains, lose several packets in a row. So the next gap is
+//! expected to be as long as the last one. What is expected is halved after each gap that was not longer.
+
+use core::num::NonZeroU8;
 
 use super::rtt::RoundTrip;
-use crate::limits::{LONG_DISTANCE_PSNS, MIN_GUESS_ROUND_TRIP_NS};
+use crate::limits::{LONG_DISTANCE_PSNS, MAX_REPAIR_PACKETS, MIN_GUESS_ROUND_TRIP_NS};
 use crate::num::Psn;
 
 /// The distance of losses from each other.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gaps {
-    /// The last packet that was lost, or the last of packets that were all sent again.
+    /// The last packet of these.
     last: Psn,
-    /// It is the latter.
-    is_of_guess: bool,
+    kind: Kind,
     /// The average distance in PSNs, at most [`LONG_DISTANCE_PSNS`].
     distance: u16,
+    /// How many packets a gap is expected to have, at least 1 and at most [`MAX_REPAIR_PACKETS`].
+    length: u8,
+}
+
+/// Packets that were sent again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// Some of these are lost.
+    Guess,
+    /// So many that are lost in a row.
+    Gap(NonZeroU8),
+}
+
+impl Kind {
+    const ONE: Self = Self::Gap(NonZeroU8::MIN);
 }
 
 impl Gaps {
@@ -36,8 +55,9 @@ impl Gaps {
     pub(super) const fn new(first: Psn) -> Self {
         Self {
             last: first,
-            is_of_guess: false,
+            kind: Kind::ONE,
             distance: LONG_DISTANCE_PSNS,
+            length: 1,
         }
     }
 
@@ -49,18 +69,49 @@ impl Gaps {
         }
         let distance = psn.distance_from(self.last);
         self.last = psn;
-        self.is_of_guess = false;
-        if !is_next {
-            let distance = u16::try_from(distance).unwrap_or(u16::MAX);
-            self.distance =
-                (self.distance / 2).saturating_add(distance.min(LONG_DISTANCE_PSNS) / 2);
+        if let (true, Kind::Gap(count)) = (is_next, self.kind) {
+            let more = u8::try_from(distance).unwrap_or(u8::MAX);
+            self.kind = Kind::Gap(count.saturating_add(more));
+            return;
+        }
+        self.learn_length();
+        self.kind = Kind::ONE;
+        let distance = u16::try_from(distance).unwrap_or(u16::MAX);
+        self.distance = (self.distance / 2).saturating_add(distance.min(LONG_DISTANCE_PSNS) / 2);
+    }
+
+    /// Learns from the last gap how long gaps are, if it was no longer than expected.
+    fn learn_length(&mut self) {
+        if self.kind == Kind::ONE {
+            self.length = (self.length / 2).max(1);
+        }
+    }
+
+    /// Notes that the last gap is longer than expected, and that so many packets more of it are sent again.
+    pub(super) fn grow(&mut self, packets: u16) {
+        let known = match self.kind {
+            Kind::Gap(count) => count.get().wrapping_sub(1),
+            Kind::Guess => 0,
+        };
+        let length = packets
+            .saturating_add(known.into())
+            .clamp(1, MAX_REPAIR_PACKETS);
+        self.length = u8::try_from(length).unwrap_or(u8::MAX);
+    }
+
+    /// Returns how many packets are to be sent again for the last gap: as many as are expected, or, if it is longer,
+    /// as many as are known of it.
+    pub(super) fn length(&self) -> u16 {
+        match self.kind {
+            Kind::Gap(count) if count != NonZeroU8::MIN => count.get().into(),
+            _ => self.length.into(),
         }
     }
 
     /// Notes that all packets before `stop` are sent again. Nobody tells which of them were lost.
     pub(super) fn guessed(&mut self, stop: Psn) {
         self.last = stop.prev();
-        self.is_of_guess = true;
+        self.kind = Kind::Guess;
     }
 
     /// Notes that all before `psn` is acknowledged.
@@ -69,7 +120,9 @@ impl Gaps {
         if !self.last.is_before(psn) {
             return;
         }
-        self.is_of_guess = false;
+        if self.kind == Kind::Guess {
+            self.kind = Kind::ONE;
+        }
         // Or after half of all PSNs it would seem to be ahead.
         if psn.distance_from(self.last) > LONG_DISTANCE_PSNS.into() {
             self.last = psn.sub(LONG_DISTANCE_PSNS.into());
@@ -78,12 +131,13 @@ impl Gaps {
 
     /// Returns true if `psn` is outstanding and was sent again so.
     pub(super) fn has_guessed(&self, psn: Psn) -> bool {
-        self.is_of_guess && !self.last.is_before(psn)
+        self.kind == Kind::Guess && !self.last.is_before(psn)
     }
 
     /// Notes that what was taken for lost was only late.
     pub(super) fn forgive(&mut self) {
         self.distance = LONG_DISTANCE_PSNS;
+        self.length = 1;
     }
 
     /// Returns true if it takes less time to send so many packets again than to wait for the gaps among them, one

@@ -12,9 +12,10 @@
 //!
 //! Some packets more may only have been late. Many more, or all that was sent, prove that it keeps them.
 //!
-//! If the peer keeps packets and lacks the very next one, the next repair has twice as many
-//! packets. If that continues, it may drop them after all, sooner if there is no proof. If the peer is known to
-//! drop packets, the requester goes back n at once, and tries a repair again after some losses.
+//! If the peer lacks the very next packet, a whole train may be lost: the next repair has as many packets as a train.
+//! If it still lacks the next one, it is taken to drop packets. Then the requester goes back n at once, and tries a
+//! repair again after some losses. Of a peer that is proven to keep packets, the first repair has as many packets as
+//! the last gap, and each further one as many as are known of this gap (module `gaps`).
 //!
 //! On a long path with many losses one NAK after the other would take long. Then all that may be missing is sent
 //! again at once: see the module `gaps`.
@@ -34,8 +35,8 @@ use crate::congestion::{Before, Control, Loss};
 use crate::event::Event;
 use crate::host::{Handled, SendHost};
 use crate::limits::{
-    KEEPING_PROOF_PSNS, MAX_EARLY_PSNS, MAX_GUESSED_PACKETS, MAX_PROBE_RESPONSES,
-    MAX_REPAIR_PACKETS, MIN_PROBE_NS, RETRY_KEEPING,
+    KEEPING_PROOF_PSNS, MAX_EARLY_PSNS, MAX_PROBE_RESPONSES, MAX_REPAIR_PACKETS, MAX_TRAIN_PACKETS,
+    MIN_PROBE_NS, RETRY_KEEPING,
 };
 use crate::num::Psn;
 use crate::time::{Instant, Micros};
@@ -61,23 +62,6 @@ impl Keeping {
     /// Returns true if nothing speaks against it.
     fn is_clear(self) -> bool {
         matches!(self, Self::Unknown | Self::Keeps)
-    }
-
-    /// Returns how many packets in a row may be lost while the others are taken as kept.
-    fn most_packets(self) -> u16 {
-        match self {
-            Self::Keeps => MAX_REPAIR_PACKETS,
-            _ => MAX_GUESSED_PACKETS,
-        }
-    }
-
-    /// Returns what is known after it lacked more packets in a row.
-    fn doubted(self) -> Self {
-        match self {
-            // Maybe it had no more room.
-            Self::Keeps => Self::Seems,
-            _ => Self::Drops(RETRY_KEEPING),
-        }
     }
 }
 
@@ -124,6 +108,8 @@ enum Answer {
     Time,
     /// How long it takes, however short that is.
     TimeOnly,
+    /// That the packets were not lost but late. Some of them may be, so it does not tell how long it takes.
+    Order,
     /// The packet was late: it came before the repair.
     Late,
 }
@@ -307,7 +293,8 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         let last = sequence
             .repair
             .and_then(|last| last.got_no_further(unacked));
-        sequence.gaps.note(unacked, last.is_some());
+        let is_next = last.is_some() || sequence.repairs(unacked);
+        sequence.gaps.note(unacked, is_next);
         // Rules: DUP-18, NAK-15
         if sequence.recovering || matches!(sequence.timer, Timer::Rnr(_)) || sequence.awaits(now) {
             return Ok(());
@@ -332,19 +319,27 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
                 sequence.keeping = Keeping::Drops(left.wrapping_sub(1));
                 return self.recover(now, host);
             }
-            (Keeping::Seems | Keeping::Keeps, Some(packets)) => packets.saturating_mul(2),
-            (Keeping::Unknown | Keeping::Drops(0), Some(_)) => {
+            // A whole train may be lost. To go back n would send it again, too.
+            (Keeping::Unknown | Keeping::Seems, Some(1)) | (Keeping::Drops(0), None) => {
+                MAX_TRAIN_PACKETS
+            }
+            (Keeping::Unknown | Keeping::Seems | Keeping::Drops(0), Some(_)) => {
+                // Either more was lost in a row than that, or it drops packets, and some were late.
                 sequence.keeping = Keeping::Drops(RETRY_KEEPING);
                 return self.recover(now, host);
             }
+            (Keeping::Keeps, _) => sequence.gaps.length(),
             (_, None) => 1,
         };
-        if packets > sequence.keeping.most_packets() {
-            // Either more was lost in a row than that, or it drops packets, and some were late.
-            sequence.keeping = sequence.keeping.doubted();
+        if packets > MAX_REPAIR_PACKETS {
+            // Maybe it had no more room.
+            sequence.keeping = Keeping::Seems;
             return self.recover(now, host);
         }
-        let stop = unacked.add(packets.into());
+        if last.is_some() {
+            sequence.gaps.grow(packets);
+        }
+        let stop = unacked.add(packets.into()).earlier(sequence.end);
         if let Some(stop) = self.scattered_to().filter(|to| stop.is_before(*to)) {
             return self.begin_counted(now, Missing::Scattered, stop, host);
         }
@@ -651,6 +646,11 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             }
             return;
         }
+        if sequence.has_stuck_guess() {
+            sequence.keeping = Keeping::Drops(RETRY_KEEPING);
+            host.observe(Event::Probe);
+            return sequence.ask_unheard(now, Sequence::go_back);
+        }
         let has_gap = entry.is_answered() && sequence.early.is_some();
         let may_lack_all = sequence.may_lack_all && !sequence.repairs(sequence.unacked);
         let is_behind_repair = entry.is_answered() && sequence.has_repaired_before();
@@ -776,7 +776,7 @@ impl Sequence {
         }
         let took_ns = now.since(repair.at);
         match repair.answer {
-            Answer::Time if self.round_trip.is_too_soon(took_ns) => {
+            Answer::Time | Answer::Order if self.round_trip.is_too_soon(took_ns) => {
                 repair.answer = Answer::Late;
                 // If it was waited for before, it was late by that, too.
                 let late_ns = took_ns.saturating_add(self.lateness.wait_ns());
@@ -788,6 +788,7 @@ impl Sequence {
                 repair.answer = Answer::Nothing;
                 self.round_trip.measured(took_ns);
             }
+            Answer::Order => repair.answer = Answer::Nothing,
             Answer::Nothing | Answer::OneOfMany | Answer::Late => {}
         }
     }
@@ -826,6 +827,15 @@ impl Sequence {
     /// Returns true if the last repair includes `psn`.
     fn repairs(&self, psn: Psn) -> bool {
         self.repair.is_some_and(|repair| repair.has(psn))
+    }
+
+    /// Returns true if a train was sent again of which the peer lacks some, and it is not known to keep packets. If one
+    /// is lost again, a peer that drops packets lacks all behind it.
+    fn has_stuck_guess(&self) -> bool {
+        let is_guess = |repair: Repair| matches!(repair.missing, Missing::Requests(2..));
+        self.keeping != Keeping::Keeps
+            && self.repair.is_some_and(is_guess)
+            && self.repairs(self.unacked)
     }
 
     /// Returns true if `psn` was sent again, alone or with all behind it.
@@ -960,6 +970,7 @@ impl Sequence {
             Cause::Gap if was_guessed => Answer::OneOfMany,
             Cause::Gap if was_sent_again || missing == Missing::Scattered => Answer::Nothing,
             Cause::Gap if was_waited_for => Answer::TimeOnly,
+            Cause::Gap if matches!(missing, Missing::Requests(2..)) => Answer::Order,
             Cause::Gap => Answer::Time,
         };
         let before = self.pace.before();

@@ -18,6 +18,7 @@ pub struct Link {
     loss: Chance,
     burst: Chance,
     burst_goes_on: Chance,
+    burst_ends_idle: bool,
     duplication: Chance,
     reordering: Chance,
     late_ns: u64,
@@ -64,6 +65,7 @@ impl Link {
             loss: plan.loss.chance(rng),
             burst: plan.burst.chance(rng),
             burst_goes_on: plan.burst_goes_on.chance(rng),
+            burst_ends_idle: plan.burst_ends_idle,
             duplication: plan.duplication.chance(rng),
             reordering: plan.reordering.chance(rng),
             late_ns: plan.late_us.us(rng),
@@ -96,6 +98,7 @@ impl Link {
     pub fn send(&mut self, now: u64, mut bytes: Vec<u8>) -> Fate {
         let bits = (bytes.len() as u64 + ETHERNET_BYTES) * 8;
         let takes_ns = bits * self.ps_per_bit / 1000;
+        self.in_burst &= !(self.burst_ends_idle && self.free_at < now);
         let starts = self.free_at.max(now);
         let waits = (starts - now).checked_div(takes_ns).unwrap_or(0);
         if self.queue > 0 && waits >= self.queue {

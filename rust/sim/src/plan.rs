@@ -136,6 +136,8 @@ pub struct LinkPlan {
     pub burst: Range,
     /// The probability that a burst continues with the next packet.
     pub burst_goes_on: Range,
+    /// A burst ends when the link is idle, as that of a full queue does.
+    pub burst_ends_idle: bool,
     /// The probability that a packet comes twice.
     pub duplication: Range,
     /// The probability that a packet is late, so that others overtake it.
@@ -398,6 +400,7 @@ impl Default for LinkPlan {
             loss: none,
             burst: none,
             burst_goes_on: none,
+            burst_ends_idle: false,
             duplication: none,
             reordering: none,
             late_us: Range::Fixed(100.0),

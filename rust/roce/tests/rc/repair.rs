@@ -91,7 +91,8 @@ fn a_peer_that_drops_early_packets_gets_all_again() {
     net.run();
     let sent = check(&net) as u64;
     assert!(sent > PACKETS + 10, "{sent} packets");
-    assert_eq!(net.ends[A].world.count(Event::Retransmit), 2);
+    // The packet, as many as a train behind it, and then all.
+    assert_eq!(net.ends[A].world.count(Event::Retransmit), 3);
 }
 
 // Rules: RTY-18
@@ -111,6 +112,20 @@ fn what_a_peer_does_is_found_out_once() {
     let (packets, retransmits) = sent[1];
     let losses = packets.div_ceil(40);
     assert!(retransmits <= losses + 1, "{retransmits} of {losses}");
+}
+
+// Rules: RTY-18
+#[test]
+fn a_lost_train_does_not_make_a_peer_seem_to_drop_packets() {
+    const TRAIN: u64 = 15;
+    let mut net = stream(true);
+    lose(&mut net, |number| {
+        (40..100).contains(&number) && number % 40 < TRAIN
+    });
+    net.run();
+    let again = check(&net) as u64 - PACKETS;
+    // For each of them one packet and as many as a train may have.
+    assert!(again <= 2 * (TRAIN + 2), "{again} packets again");
 }
 
 // Rules: NAK-3, NAK-4, RTY-18

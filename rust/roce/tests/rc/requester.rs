@@ -609,27 +609,72 @@ fn a_repair_that_was_not_sent_comes_again() {
     all_succeeded(&lone.statuses(), 0..10);
 }
 
+/// Makes one that knows that its peer keeps packets, and has all before packet 21 acknowledged.
+fn with_a_peer_that_keeps() -> Lone {
+    let mut lone = Lone::with(config(), &[(send(), 10); 400]);
+    lone.poll_psns();
+    lone.sleep(ROUND_TRIP_NS);
+    lone.ack(0);
+    lone.poll_psns();
+    lone.nak(1, NakCode::SequenceError);
+    assert_eq!(lone.poll_psns().first(), Some(&1));
+    lone.sleep(ROUND_TRIP_NS);
+    lone.ack(20);
+    lone.poll_psns();
+    lone
+}
+
+/// Says that the peer lacks packet `psn`, a round trip later. Returns what is sent again.
+fn again(lone: &mut Lone, psn: u32) -> Vec<u32> {
+    lone.sleep(ROUND_TRIP_NS);
+    lone.nak(psn, NakCode::SequenceError);
+    sent_near(lone, psn)
+}
+
+/// Returns what is sent behind packet `psn`, without new packets.
+fn sent_near(lone: &mut Lone, psn: u32) -> Vec<u32> {
+    lone.poll_psns()
+        .into_iter()
+        .filter(|&sent| sent < psn + 64)
+        .collect()
+}
+
 // Rules: RTY-18
 #[test]
 fn a_run_of_losses_is_repaired_by_ever_more_packets() {
-    let mut lone = after_a_round_trip();
-    lone.nak(1, NakCode::SequenceError);
-    assert_eq!(lone.poll_psns(), [1]);
-    // The peer keeps packets, and lacks these.
-    lone.sleep(ROUND_TRIP_NS);
-    lone.nak(3, NakCode::SequenceError);
-    assert_eq!(lone.poll_psns(), [3]);
-    lone.sleep(ROUND_TRIP_NS);
-    lone.ack(3);
-    assert_eq!(lone.poll_psns(), [4, 5]);
+    let mut lone = with_a_peer_that_keeps();
+    assert_eq!(again(&mut lone, 30), [30]);
+    assert_eq!(again(&mut lone, 31), [31, 32]);
     // A NAK for a packet that was just sent again has no effect.
-    lone.nak(5, NakCode::SequenceError);
-    assert_eq!(lone.poll_psns(), []);
+    lone.nak(32, NakCode::SequenceError);
+    assert!(!lone.poll_psns().contains(&32));
+    assert_eq!(again(&mut lone, 33), Vec::from_iter(33..37));
+    assert_eq!(again(&mut lone, 37), Vec::from_iter(37..45));
+    // The next run is expected to be as long, and the one after it to be half as long. What was sent before the repair
+    // and is missing now is lost.
     lone.sleep(ROUND_TRIP_NS);
-    lone.nak(6, NakCode::SequenceError);
-    assert_eq!(lone.poll_psns(), [6, 7, 8, 9]);
-    lone.ack(9);
-    all_succeeded(&lone.statuses(), 0..10);
+    lone.ack(60);
+    assert_eq!(sent_near(&mut lone, 61), Vec::from_iter(61..76));
+    lone.sleep(ROUND_TRIP_NS);
+    lone.ack(90);
+    assert_eq!(sent_near(&mut lone, 91), Vec::from_iter(91..98));
+    // It was longer.
+    assert_eq!(again(&mut lone, 98), Vec::from_iter(98..106));
+    lone.ack(130);
+    all_succeeded(&lone.statuses(), 0..131);
+}
+
+// Rules: RTY-18
+#[test]
+fn a_peer_may_have_lost_a_train() {
+    let mut lone = Lone::with(config(), &[(send(), 10); 100]);
+    assert_eq!(lone.poll_psns().len(), 100);
+    assert_eq!(again(&mut lone, 1), [1]);
+    assert_eq!(again(&mut lone, 2), Vec::from_iter(2..18));
+    // It lacks more than a train, so it drops packets.
+    assert_eq!(again(&mut lone, 18)[..20], Vec::from_iter(18..38));
+    lone.ack(99);
+    all_succeeded(&lone.statuses(), 0..100);
 }
 
 // Rules: RTY-13
@@ -1677,17 +1722,20 @@ fn a_loss_makes_the_window_small_and_progress_large_again() {
     lone.nak(0, NakCode::SequenceError);
     assert_eq!(lone.poll_psns(), [0]);
     lone.sleep(ROUND_TRIP_NS);
-    // The peer has dropped the rest.
     lone.nak(1, NakCode::SequenceError);
-    assert_eq!(lone.poll_psns(), Vec::from_iter(1..64));
+    assert_eq!(lone.poll_psns(), Vec::from_iter(1..17));
+    lone.sleep(ROUND_TRIP_NS);
+    // The peer has dropped the rest.
+    lone.nak(17, NakCode::SequenceError);
+    assert_eq!(lone.poll_psns(), Vec::from_iter(17..72));
     assert_eq!(lone.requester.blocked(), Some(Blocked::PsnWindow));
-    lone.ack(63);
-    assert_eq!(lone.poll_psns(), Vec::from_iter(64..135));
+    lone.ack(71);
+    assert_eq!(lone.poll_psns(), Vec::from_iter(72..135));
     lone.sleep(TIMEOUT_NS);
-    assert_eq!(lone.poll_psns(), [64]);
-    // It had all but one. Half of the window of 71, and a step, is outstanding again.
+    assert_eq!(lone.poll_psns(), [72]);
+    // It had all but one. Half of the window of 63, and a step, is outstanding again.
     lone.ack(133);
-    assert_eq!(lone.poll_psns(), Vec::from_iter(135..134 + 35 + 8));
+    assert_eq!(lone.poll_psns(), Vec::from_iter(135..134 + 31 + 8));
 }
 
 // Rules: SEG-19

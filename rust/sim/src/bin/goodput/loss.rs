@@ -26,33 +26,62 @@ pub const RTTS: [(u32, &str); 4] = [
     (10_000, "10 ms"),
 ];
 
+/// How many packets are lost in a row, on average, and their names.
+const RUNS: [(u32, &str); 4] = [(1, "1"), (4, "4"), (15, "15"), (60, "60")];
+
 /// Goodput in Mbit/s, by round-trip time and loss.
-pub struct Losses(Vec<[u64; LOSSES.len()]>);
+pub struct Losses {
+    single: Vec<[u64; LOSSES.len()]>,
+    /// By how many packets are lost in a row. One of a hundred is lost.
+    runs: Vec<[u64; RUNS.len()]>,
+}
+
+/// Returns the faults of a link that loses a hundredth of all packets, `length` in a row on average.
+fn lost_in_runs(length: u32) -> String {
+    let length = f64::from(length);
+    format!(
+        "burst = {}, burst_goes_on = {}, burst_ends_idle = true",
+        0.01 / length,
+        1.0 - 1.0 / length
+    )
+}
+
+/// Returns rows of a table for each round-trip time.
+fn rows<const N: usize>(figures: &[[u64; N]]) -> Vec<Vec<String>> {
+    let rows = RTTS.iter().zip(figures).map(|((_, name), row)| {
+        let cells = row.iter().map(u64::to_string);
+        std::iter::once((*name).to_owned()).chain(cells).collect()
+    });
+    rows.collect()
+}
 
 impl Losses {
     /// Measures all of it.
     pub fn measure() -> Result<Self, String> {
-        let mut rows = Vec::new();
+        let (mut single, mut runs) = (Vec::new(), Vec::new());
         for (rtt_us, _) in RTTS {
             let mut row = [0; LOSSES.len()];
             for (cell, (loss, _)) in row.iter_mut().zip(LOSSES) {
                 *cell = goodput(rtt_us, &format!("loss = {}", f64::from(loss) / 1e6))?;
             }
-            rows.push(row);
+            single.push(row);
+            let mut row = [0; RUNS.len()];
+            for (cell, (length, _)) in row.iter_mut().zip(RUNS) {
+                *cell = goodput(rtt_us, &lost_in_runs(length))?;
+            }
+            runs.push(row);
         }
-        Ok(Self(rows))
+        Ok(Self { single, runs })
     }
 
     /// Returns the section of the page.
     pub fn section(&self) -> String {
         let mut head = vec!["RTT"];
         head.extend(LOSSES.map(|(_, name)| name));
-        let rows = RTTS.iter().zip(&self.0);
-        let rows = rows.map(|((_, name), row)| {
-            let cells = row.iter().map(u64::to_string);
-            std::iter::once((*name).to_owned()).chain(cells).collect()
-        });
-        let table = table(&head, &rows.collect::<Vec<_>>());
+        let single = table(&head, &rows(&self.single));
+        let mut head = vec!["RTT"];
+        head.extend(RUNS.map(|(_, name)| name));
+        let runs = table(&head, &rows(&self.runs));
         format!(
             "\
 The table has the Mbit/s of messages of one reliable connection, for rates of loss in both directions
@@ -73,13 +102,17 @@ packets behind a gap: more are lost. A larger MTU, or several connections, raise
 
 .. image:: goodput.svg
 
-{table}"
+{single}
+A switch whose queue is full, and ``netem`` on frames that pass as one train, lose several packets in a row. With 1%
+of the packets lost, so many in a row on average:
+
+{runs}"
         )
     }
 
     /// Returns the picture of the page.
     pub fn figure(&self) -> String {
-        let lines = RTTS.iter().zip(&self.0).map(|((_, name), row)| Line {
+        let lines = RTTS.iter().zip(&self.single).map(|((_, name), row)| Line {
             name,
             values: row.iter().map(|mbps| *mbps as f64 / 1000.0).collect(),
         });
