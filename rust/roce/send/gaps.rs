@@ -61,16 +61,18 @@ impl Gaps {
         }
     }
 
-    /// Notes that the packet `psn` was lost. `is_next` says whether the ones before it were, too, so that this is
-    /// the same gap.
-    pub(super) fn note(&mut self, psn: Psn, is_next: bool) {
-        if !self.last.is_before(psn) {
+    /// Notes that the packet `psn` was lost. `repaired` says how many packets right before it were sent again, so that
+    /// this is the same gap.
+    pub(super) fn note(&mut self, psn: Psn, repaired: Option<u16>) {
+        // One within a repair is no news: the packets before it arrived.
+        if !self.last.is_before(psn) || repaired == Some(0) {
             return;
         }
         let distance = psn.distance_from(self.last);
         self.last = psn;
-        if let (true, Kind::Gap(count)) = (is_next, self.kind) {
-            let more = u8::try_from(distance).unwrap_or(u8::MAX);
+        if let (Some(repaired), Kind::Gap(count)) = (repaired, self.kind) {
+            // A READ is one packet of many PSNs.
+            let more = u8::try_from(distance.min(repaired.into())).unwrap_or(u8::MAX);
             self.kind = Kind::Gap(count.saturating_add(more));
             return;
         }
@@ -167,7 +169,7 @@ mod tests {
     fn after(distance: usize, count: usize) -> Gaps {
         let mut gaps = Gaps::new(Psn::new(0));
         for psn in (1..=count).map(|gap| gap * distance) {
-            gaps.note(Psn::new(psn as u32), false);
+            gaps.note(Psn::new(psn as u32), None);
         }
         gaps
     }
@@ -197,7 +199,7 @@ mod tests {
     fn a_run_of_losses_is_one_gap() {
         let mut gaps = after(1000, 8);
         for psn in 8001..8100 {
-            gaps.note(Psn::new(psn), true);
+            gaps.note(Psn::new(psn), Some(1));
         }
         assert!(!gaps.are_many(512, &trip(LONG_NS)));
     }
@@ -208,7 +210,7 @@ mod tests {
         gaps.guessed(Psn::new(9000));
         for psn in (8010..9000).step_by(10) {
             assert!(gaps.has_guessed(Psn::new(psn)));
-            gaps.note(Psn::new(psn), false);
+            gaps.note(Psn::new(psn), None);
         }
         assert!(!gaps.has_guessed(Psn::new(9000)));
         assert!(!gaps.are_many(512, &trip(LONG_NS)));
@@ -224,7 +226,7 @@ mod tests {
         for psn in (0..0x0c0_0000).step_by(100) {
             gaps.passed(Psn::new(psn));
         }
-        gaps.note(Psn::new(0x0c0_0000), false);
+        gaps.note(Psn::new(0x0c0_0000), None);
         assert!(!gaps.are_many(1024, &trip(LONG_NS)));
     }
 

@@ -293,8 +293,8 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         let last = sequence
             .repair
             .and_then(|last| last.got_no_further(unacked));
-        let is_next = last.is_some() || sequence.repairs(unacked);
-        sequence.gaps.note(unacked, is_next);
+        let is_within = sequence.repairs(unacked);
+        sequence.gaps.note(unacked, last.or(is_within.then_some(0)));
         // Rules: DUP-18, NAK-15
         if sequence.recovering || matches!(sequence.timer, Timer::Rnr(_)) || sequence.awaits(now) {
             return Ok(());
@@ -305,6 +305,8 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             // It has no room for what was behind.
             return self.recover_from(Loss::Some(1), now, host);
         }
+        // If one of a train is lost again, only the timer tells.
+        let may_guess = sequence.config.timeout.delay_ns().is_some();
         let packets = match (sequence.keeping, last) {
             // Either more was lost, or the peer is only slow: that is no reason to send all again.
             (_, Some(packets)) if was_probe && packets < MAX_REPAIR_PACKETS => {
@@ -320,7 +322,9 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
                 return self.recover(now, host);
             }
             // A whole train may be lost. To go back n would send it again, too.
-            (Keeping::Unknown | Keeping::Seems, Some(1)) | (Keeping::Drops(0), None) => {
+            (Keeping::Unknown | Keeping::Seems, Some(1)) | (Keeping::Drops(0), None)
+                if may_guess =>
+            {
                 MAX_TRAIN_PACKETS
             }
             (Keeping::Unknown | Keeping::Seems | Keeping::Drops(0), Some(_)) => {
@@ -328,6 +332,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
                 sequence.keeping = Keeping::Drops(RETRY_KEEPING);
                 return self.recover(now, host);
             }
+            (Keeping::Keeps, None) if !may_guess => 1,
             (Keeping::Keeps, _) => sequence.gaps.length(),
             (_, None) => 1,
         };
@@ -646,7 +651,9 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             }
             return;
         }
-        if sequence.has_stuck_guess() {
+        // A peer that answers has the request.
+        let is_in_answer = entry.is_answered() && sequence.unacked != entry.first;
+        if !is_in_answer && sequence.has_stuck_guess() {
             sequence.keeping = Keeping::Drops(RETRY_KEEPING);
             host.observe(Event::Probe);
             return sequence.ask_unheard(now, Sequence::go_back);

@@ -128,6 +128,56 @@ fn a_lost_train_does_not_make_a_peer_seem_to_drop_packets() {
     assert!(again <= 2 * (TRAIN + 2), "{again} packets again");
 }
 
+// Rules: RTY-18
+#[test]
+fn one_of_a_train_is_lost_again_without_a_timer() {
+    for (keeps, second) in (52..68).flat_map(|psn| [(true, psn), (false, psn)]) {
+        let mut net = Net::new(Setup {
+            keeps,
+            mtu: Mtu::B256,
+            timeout: 0,
+            link: Link {
+                delay_ns: 5_000,
+                batch: 4,
+                ..Link::default()
+            },
+            ..Setup::default()
+        });
+        net.post(A, 0, write(0), 0, 256 * 200);
+        let mut sent = HashMap::<u32, u32>::new();
+        let first = net.setup.psn[A];
+        net.filter = Box::new(move |to, packet| {
+            let psn = packet.bth.psn.distance_from(Psn::new(first));
+            let count = sent.entry(psn).or_insert(0);
+            *count += u32::from(to == B);
+            let is_lost = match *count {
+                1 => psn == 50 || keeps && (psn == 51 || psn == second),
+                2 => psn == second,
+                _ => false,
+            };
+            to == A || !is_lost
+        });
+        net.run();
+        all_succeeded(&net.ends[A].world.sent_statuses(), [0]);
+    }
+}
+
+// Rules: RTY-18
+#[test]
+fn a_read_that_is_lost_is_one_packet() {
+    let mut net = stream(true);
+    lose(&mut net, |number| number == 10);
+    net.run();
+    let before = net.ends[A].transmitted.len();
+    lose(&mut net, |number| number < 2);
+    net.post(A, 1, read(0), 0, 256 * 70);
+    net.post(A, 2, write(0), 0, 256);
+    net.post(A, 3, write(0), 0, 256 * 40);
+    net.run();
+    let sent = net.ends[A].transmitted.len() - before;
+    assert!(sent <= 42 + 4, "{sent} packets");
+}
+
 // Rules: NAK-3, NAK-4, RTY-18
 #[test]
 fn a_run_of_losses_costs_no_more_than_twice_as_much() {
