@@ -839,10 +839,10 @@ impl Sequence {
     /// Returns true if a train was sent again of which the peer lacks some, and it is not known to keep packets. If one
     /// is lost again, a peer that drops packets lacks all behind it.
     fn has_stuck_guess(&self) -> bool {
-        let is_guess = |repair: Repair| matches!(repair.missing, Missing::Requests(2..));
-        self.keeping != Keeping::Keeps
-            && self.repair.is_some_and(is_guess)
-            && self.repairs(self.unacked)
+        let is_stuck = |repair: Repair| {
+            matches!(repair.missing, Missing::Requests(2..)) && repair.has(self.unacked)
+        };
+        self.keeping != Keeping::Keeps && self.repair.is_some_and(is_stuck)
     }
 
     /// Returns true if `psn` was sent again, alone or with all behind it.

@@ -21,15 +21,22 @@ const PACKETS: u64 = 200;
 
 /// Posts a WRITE of many packets, to a peer that keeps packets or not.
 fn stream(keeps: bool) -> Net {
-    let mut net = Net::new(Setup {
+    stream_with(Setup {
         keeps,
+        ..Setup::default()
+    })
+}
+
+/// Posts the same with other attributes.
+fn stream_with(setup: Setup) -> Net {
+    let mut net = Net::new(Setup {
         mtu: Mtu::B256,
         link: Link {
             delay_ns: 5_000,
             batch: 4,
             ..Link::default()
         },
-        ..Setup::default()
+        ..setup
     });
     net.post(A, 0, write(0), 0, 256 * PACKETS as u32);
     net
@@ -132,18 +139,11 @@ fn a_lost_train_does_not_make_a_peer_seem_to_drop_packets() {
 #[test]
 fn one_of_a_train_is_lost_again_without_a_timer() {
     for (keeps, second) in (52..68).flat_map(|psn| [(true, psn), (false, psn)]) {
-        let mut net = Net::new(Setup {
+        let mut net = stream_with(Setup {
             keeps,
-            mtu: Mtu::B256,
             timeout: 0,
-            link: Link {
-                delay_ns: 5_000,
-                batch: 4,
-                ..Link::default()
-            },
             ..Setup::default()
         });
-        net.post(A, 0, write(0), 0, 256 * 200);
         let mut sent = HashMap::<u32, u32>::new();
         let first = net.setup.psn[A];
         net.filter = Box::new(move |to, packet| {

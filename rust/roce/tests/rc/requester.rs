@@ -566,7 +566,12 @@ const ROUND_TRIP_NS: u64 = 1000;
 
 /// Returns a requester with ten small requests, after the acknowledgement of the first.
 fn after_a_round_trip() -> Lone {
-    let mut lone = Lone::with(config(), &[(send(), 10); 10]);
+    after_a_round_trip_of(10)
+}
+
+/// Returns the same with so many requests.
+fn after_a_round_trip_of(requests: usize) -> Lone {
+    let mut lone = Lone::with(config(), &vec![(send(), 10); requests]);
     lone.poll_psns();
     lone.sleep(ROUND_TRIP_NS);
     lone.ack(0);
@@ -611,10 +616,7 @@ fn a_repair_that_was_not_sent_comes_again() {
 
 /// Makes one that knows that its peer keeps packets, and has all before packet 21 acknowledged.
 fn with_a_peer_that_keeps() -> Lone {
-    let mut lone = Lone::with(config(), &[(send(), 10); 400]);
-    lone.poll_psns();
-    lone.sleep(ROUND_TRIP_NS);
-    lone.ack(0);
+    let mut lone = after_a_round_trip_of(400);
     lone.poll_psns();
     lone.nak(1, NakCode::SequenceError);
     assert_eq!(lone.poll_psns().first(), Some(&1));
