@@ -59,8 +59,12 @@ pub(crate) fn run_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     }
 }
 
-/// Continues in process context on `cpu`, at high priority, behind the work items that wait there.
+/// Continues in process context on `cpu`, behind the work items that wait there. If they are late, all have normal
+/// priority: at high priority they would hardly let the owners of queue pairs run, which have to poll and post.
 fn queue_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
+    if qp.shared().senders.is_late(cpu) {
+        return queue_normal(qp, Some(cpu));
+    }
     let queues = &qp.shared().queues;
     let queued = queue_high(qp, Some(cpu), || {
         let queue = &queues.bound_high;
@@ -127,34 +131,35 @@ pub(crate) fn run_anywhere(qp: ArcBorrow<'_, Qp>) {
 
 /// Continues in process context at normal priority, as for the rest of a long run; on `cpu`, if there is
 /// one. Work that takes turns and has waited long may get another CPU, and has high priority once.
-///
-/// Where work items of high priority are late, it has the same: beside them it would hardly run.
 pub(crate) fn run_at_leisure(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>) {
-    let queues = &qp.shared().queues;
     let may_move = qp.takes_turns() && !qp.fixed.service.needs_order();
     let is_apart = may_move && qp.stream.needs_worker();
-    let cpu = cpu.filter(|_| !is_apart);
-    let is_late = qp
-        .shared()
-        .senders
-        .is_late(cpu.unwrap_or_else(CpuId::current));
-    if is_late || (is_apart && qp.stream.comes_first()) {
-        match cpu {
-            Some(cpu) => queue_on(qp, cpu),
-            None => {
-                let _ = queue_anywhere(qp);
-            }
-        }
+    if is_apart && qp.stream.comes_first() {
+        let _ = queue_anywhere(qp);
         return;
     }
+    queue_normal(qp, cpu.filter(|_| !is_apart));
+}
+
+/// Queues the work item at normal priority, for `cpu` if there is one.
+fn queue_normal(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>) {
+    let queues = &qp.shared().queues;
     // Before it runs.
-    qp.stream.note_queued();
-    let _ = match cpu {
-        Some(cpu) => queues
-            .bound
-            .enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into()),
-        None => queues.unbound.enqueue::<Arc<Qp>, { work::RUN }>(qp.into()),
+    let queued_at = qp.stream.note_queued();
+    let Some(cpu) = cpu else {
+        let _ = queues.unbound.enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
+        return;
     };
+    // Work that takes turns waits by itself.
+    let counts = queued_at.filter(|_| !qp.takes_turns());
+    if let Some(queued_at) = counts {
+        qp.shared().senders.note_queued(cpu, queued_at);
+    }
+    let queue = &queues.bound;
+    let queued = queue.enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into());
+    if let (Some(queued_at), true) = (counts, queued.is_err()) {
+        qp.shared().senders.note_unqueued(cpu, queued_at);
+    }
 }
 
 /// Sends pending requests as `placement` says. Returns false if the caller should do so now.

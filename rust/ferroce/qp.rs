@@ -426,13 +426,11 @@ impl Qp {
     /// Returns this CPU, if work items are late here. Then a softirq should leave its requests to the work item.
     ///
     /// What softirqs send is acknowledged to softirqs, which send again. These queue pairs would go on among
-    /// themselves, and the work items of the others would wait for seconds. A work item that waits at normal priority
-    /// would hardly run then.
+    /// themselves, and the work items of the others would wait for seconds.
     #[inline]
     pub(crate) fn late_cpu(&self) -> Option<CpuId> {
         let here = CpuId::current();
-        let is_late = self.fixed.shared.senders.is_late(here);
-        (is_late && !self.stream.is_at_leisure()).then_some(here)
+        self.fixed.shared.senders.is_late(here).then_some(here)
     }
 
     /// Returns the CPU whose requests this CPU would overtake now.

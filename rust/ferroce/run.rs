@@ -21,10 +21,7 @@ impl WorkItem<{ work::RUN }> for Qp {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        if let Some(queued_at) = this.stream.take_high() {
-            let is_late = is_long_wait(queued_at, now_ns());
-            this.shared().senders.note_begun(is_late);
-        }
+        note_wait(&this);
         if !this.turn.begin() {
             return;
         }
@@ -38,6 +35,15 @@ impl WorkItem<{ work::RUN }> for Qp {
             let_others(&this);
             this.stream.note_yielded(queued);
         }
+    }
+}
+
+/// Notes how long the work item has waited, for its CPU. Work that takes turns does not count: it waits by itself.
+fn note_wait(qp: &Qp) {
+    let at_leisure = || qp.stream.queued_at().filter(|_| !qp.takes_turns());
+    if let Some(queued_at) = qp.stream.take_high().or_else(at_leisure) {
+        let is_late = is_long_wait(queued_at, now_ns());
+        qp.shared().senders.note_begun(is_late);
     }
 }
 

@@ -26,9 +26,9 @@ struct Known {
     sent_much_at: Atomic<u64>,
     /// When a turn of work items last began.
     turn_at: Atomic<u64>,
-    /// When a work item of high priority was queued, the first one since one began; 0 if none was.
+    /// When a work item was queued, the first one since one began; 0 if none was.
     waits_since: Atomic<u32>,
-    /// The last such work item that began was late.
+    /// The last work item that began was late.
     is_late: Atomic<bool>,
 }
 
@@ -83,7 +83,7 @@ impl Senders {
         is_over
     }
 
-    /// Notes that a work item is to be queued for `cpu` at high priority. `queued_at` is the time.
+    /// Notes that a work item is to be queued for `cpu`. `queued_at` is the time.
     pub(crate) fn note_queued(&self, cpu: CpuId, queued_at: Stamp) {
         if let Some(known) = self
             .of(cpu)
@@ -100,7 +100,7 @@ impl Senders {
         }
     }
 
-    /// Notes that a work item of high priority begins on this CPU, and whether it is late.
+    /// Notes that a work item begins on this CPU, and whether it is late.
     pub(crate) fn note_begun(&self, is_late: bool) {
         let Some(known) = self.of(CpuId::current()) else {
             return;
@@ -113,7 +113,7 @@ impl Senders {
         }
     }
 
-    /// Returns true if such work items of `cpu` are late.
+    /// Returns true if work items of `cpu` are late.
     #[inline]
     pub(crate) fn is_late(&self, cpu: CpuId) -> bool {
         self.of(cpu).is_some_and(|known| {

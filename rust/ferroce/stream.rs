@@ -163,11 +163,14 @@ impl Stream {
         behind == 0
     }
 
-    /// Notes that the work item is to be queued at normal priority.
-    pub(crate) fn note_queued(&self) {
-        if self.queued_at.read_once() == 0 {
-            self.queued_at.write_once(Stamp::new(now_ns()).0);
+    /// Notes that the work item is to be queued at normal priority. Returns the time, unless it was queued before.
+    pub(crate) fn note_queued(&self) -> Option<Stamp> {
+        if self.queued_at.read_once() != 0 {
+            return None;
         }
+        let queued_at = Stamp::new(now_ns());
+        self.queued_at.write_once(queued_at.0);
+        Some(queued_at)
     }
 
     /// Returns true if the work item waits at high priority.
@@ -190,9 +193,10 @@ impl Stream {
         (queued_at != 0).then_some(Stamp(queued_at))
     }
 
-    /// Returns true if the work item waits at normal priority.
-    pub(crate) fn is_at_leisure(&self) -> bool {
-        self.queued_at.read_once() != 0
+    /// Returns when the work item was queued at normal priority, if it was.
+    pub(crate) fn queued_at(&self) -> Option<Stamp> {
+        let queued_at = self.queued_at.read_once();
+        (queued_at != 0).then_some(Stamp(queued_at))
     }
 
     /// Returns when the work item was queued, for [`note_yielded`](Self::note_yielded).

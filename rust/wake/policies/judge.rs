@@ -460,7 +460,8 @@ fn no_queue_pair_of_many_is_starved() {
             let [ours, eager] = [POLICY, EAGER].map(|rules| run_many(costs, qps, rules));
             let name = costs.name;
             assert!(ours.wait < 150 * MS, "{name}: {qps}: {} ns", ours.wait);
-            assert!(ours.ns < 1.02 * eager.ns, "{name}: {qps}: {}", ours.ns);
+            // Late work items do not take all time from the posters.
+            assert!(ours.ns < 1.03 * eager.ns, "{name}: {qps}: {}", ours.ns);
         }
     }
 }

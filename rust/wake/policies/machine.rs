@@ -326,8 +326,9 @@ impl Machine {
     /// Returns the next work item of that CPU, if it is not a poster's turn.
     fn next_work(&mut self, cpu: usize) -> Option<usize> {
         let state = &mut self.cpus[cpu];
-        let takes_turns = self.qps[*state.works.front()?].load.poll == Poll::Events;
-        if takes_turns && state.thread == Ran::Work && !state.posters.is_empty() {
+        let sleeps = self.qps[*state.works.front()?].load.poll == Poll::Events;
+        let has_normal_priority = sleeps || (self.rules.defers && state.is_late);
+        if has_normal_priority && state.thread == Ran::Work && !state.posters.is_empty() {
             return None;
         }
         state.works.pop_front()
