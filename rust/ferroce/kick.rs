@@ -15,6 +15,7 @@ use rdma::timer::now_ns;
 
 use crate::policy::{Placement, Stamp, LEFT_NS, RECENT_NS};
 use crate::qp::{work, Qp};
+use crate::stream::Wait;
 
 /// Sends pending requests in a softirq of `cpu`.
 pub(crate) fn send_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
@@ -59,59 +60,47 @@ pub(crate) fn run_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     }
 }
 
-/// Continues in process context on `cpu`, behind the work items that wait there. If they are late, all have normal
-/// priority: at high priority they would hardly let the owners of queue pairs run, which have to poll and post.
+/// Continues in process context on `cpu`, behind the work items that wait there. They have high priority, unless they
+/// are late: then the owners of queue pairs would hardly run beside them, which have to poll and post.
 fn queue_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
-    if qp.shared().senders.is_late(cpu) {
-        return queue_normal(qp, Some(cpu));
-    }
     let queues = &qp.shared().queues;
-    let queued = queue_high(qp, Some(cpu), || {
-        let queue = &queues.bound_high;
-        let queued = queue.enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into());
-        queued.is_ok()
+    let senders = &qp.shared().senders;
+    let is_high = !senders.is_late(cpu);
+    let queue = match is_high {
+        true => &queues.bound_high,
+        false => &queues.bound,
+    };
+    // All is noted before it runs.
+    let wait = (!qp.stream.waits()).then(|| Wait {
+        cpu,
+        queued_at: Stamp::new(now_ns()),
+        is_high,
     });
-    if queued {
-        queues.nudge(cpu);
+    if let Some(wait) = wait {
+        qp.stream.note_wait(wait);
+        senders.note_queued(wait);
+    }
+    let queued = queue.enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into());
+    if queued.is_ok() {
+        return queues.nudge(cpu);
+    }
+    if let Some(wait) = wait {
+        // It waits in another queue.
+        let _ = qp.stream.take_wait();
+        senders.note_unqueued(wait);
     }
 }
 
-/// Does the same on a CPU that the scheduler chooses. Returns false if the work item is queued already.
+/// Continues on a CPU that the scheduler chooses, at high priority. Returns false if the work item is queued already.
 fn queue_anywhere(qp: ArcBorrow<'_, Qp>) -> bool {
     let queue = &qp.shared().queues.unbound_high;
-    queue_high(qp, None, || {
-        let queued = queue.enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
-        queued.is_ok()
-    })
-}
-
-/// Queues the work item at high priority by `enqueue`, for `cpu` if there is one. `enqueue` returns false if it is
-/// queued already. Returns the same.
-fn queue_high(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>, enqueue: impl FnOnce() -> bool) -> bool {
-    if qp.stream.is_high() {
-        return enqueue();
-    }
-    // All is noted before it runs.
-    let senders = &qp.shared().senders;
-    let queued_at = Stamp::new(now_ns());
-    qp.stream.note_high(queued_at);
-    if let Some(cpu) = cpu {
-        senders.note_queued(cpu, queued_at);
-    }
-    let queued = enqueue();
-    if !queued {
-        // It waits at normal priority.
-        let _ = qp.stream.take_high();
-        if let Some(cpu) = cpu {
-            senders.note_unqueued(cpu, queued_at);
-        }
-    }
-    queued
+    let queued = queue.enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
+    queued.is_ok()
 }
 
 /// Leaves requests to the work item of process context on `cpu`, where work items are late. The timer checks again.
 pub(crate) fn leave_late(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
-    queue_on(qp, cpu);
+    run_on(qp, cpu);
     look_after(qp, LEFT_NS);
 }
 
@@ -138,28 +127,15 @@ pub(crate) fn run_at_leisure(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>) {
         let _ = queue_anywhere(qp);
         return;
     }
-    queue_normal(qp, cpu.filter(|_| !is_apart));
-}
-
-/// Queues the work item at normal priority, for `cpu` if there is one.
-fn queue_normal(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>) {
     let queues = &qp.shared().queues;
     // Before it runs.
-    let queued_at = qp.stream.note_queued();
-    let Some(cpu) = cpu else {
-        let _ = queues.unbound.enqueue::<Arc<Qp>, { work::RUN }>(qp.into());
-        return;
+    qp.stream.note_queued();
+    let _ = match cpu.filter(|_| !is_apart) {
+        Some(cpu) => queues
+            .bound
+            .enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into()),
+        None => queues.unbound.enqueue::<Arc<Qp>, { work::RUN }>(qp.into()),
     };
-    // Work that takes turns waits by itself.
-    let counts = queued_at.filter(|_| !qp.takes_turns());
-    if let Some(queued_at) = counts {
-        qp.shared().senders.note_queued(cpu, queued_at);
-    }
-    let queue = &queues.bound;
-    let queued = queue.enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into());
-    if let (Some(queued_at), true) = (counts, queued.is_err()) {
-        qp.shared().senders.note_unqueued(cpu, queued_at);
-    }
 }
 
 /// Sends pending requests as `placement` says. Returns false if the caller should do so now.

@@ -130,15 +130,31 @@ pub(crate) fn is_apart(waited_at: Stamp, now: u64) -> bool {
 /// example beside a real-time task.
 pub(crate) const LEFT_NS: u64 = 500_000_000;
 
-/// Returns true if the work items of a CPU are late, so that softirqs should leave requests to them. `last_was` says
-/// whether the last one that began was late. The first of those that were queued since then was queued at `since`.
+/// For how long the work items of a CPU count as late after one was, if none of normal priority begins in time before.
+/// Such items may be all that is left, and do not count if their owners sleep.
+const LATE_NS: u64 = 100_000_000;
+
+/// Returns true if the work items of a CPU are late, so that softirqs should leave requests to them. One that was late
+/// last began at `late_at`. The first of those that were queued since one began was queued at `since`.
 #[inline]
-pub(crate) fn is_late(last_was: bool, since: Option<Stamp>, now: impl FnOnce() -> u64) -> bool {
-    let Some(since) = since else {
-        return last_was;
-    };
+pub(crate) fn is_late(
+    late_at: Option<Stamp>,
+    since: Option<Stamp>,
+    now: impl FnOnce() -> u64,
+) -> bool {
+    if late_at.is_none() && since.is_none() {
+        return false;
+    }
     let now = now();
-    (last_was || is_long_wait(since, now)) && since.is_within(now, LEFT_NS)
+    let was_late = late_at.is_some_and(|at| at.is_within(now, LATE_NS));
+    let waits_long = since.is_some_and(|since| is_long_wait(since, now));
+    let has_begun = since.is_none_or(|since| since.is_within(now, LEFT_NS));
+    (was_late || waits_long) && has_begun
+}
+
+/// Returns true if the time is over for which a work item that began late at `at` counts.
+pub(crate) fn is_late_over(at: Stamp, now: u64) -> bool {
+    !at.is_within(now, LATE_NS)
 }
 
 /// A time in units of 1024 ns, modulo 2^32 units (73 minutes).

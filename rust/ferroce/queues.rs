@@ -11,7 +11,7 @@ use rdma::work::{Flags, Queue};
 
 /// The workqueues for the work items of queue pairs and completion queues.
 ///
-/// A stream whose owner polls has high priority, unless work items are late. The owner never sleeps, and the
+/// A stream whose owner polls has high priority, unless work items of its CPU are late. The owner never sleeps, and the
 /// scheduler would otherwise share the CPU between the two. A stream whose owner sleeps takes turns with other
 /// tasks, like the rest of a long run.
 pub(crate) struct Queues {

@@ -5,13 +5,11 @@
 use kernel::sync::{Arc, ArcBorrow};
 use kernel::workqueue::WorkItem;
 use rdma::net::CreditWaker;
-use rdma::timer::now_ns;
 use rdma::work::{give_way, let_others_go_first, others_wait};
 
 use crate::ah::Found;
 use crate::deliver;
 use crate::kick;
-use crate::policy::is_long_wait;
 use crate::qp::{work, Qp, Run, SendHalf};
 use crate::requester;
 use crate::responder;
@@ -21,7 +19,9 @@ impl WorkItem<{ work::RUN }> for Qp {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        note_wait(&this);
+        if let Some(wait) = this.stream.take_wait() {
+            this.shared().senders.note_begun(wait);
+        }
         if !this.turn.begin() {
             return;
         }
@@ -35,15 +35,6 @@ impl WorkItem<{ work::RUN }> for Qp {
             let_others(&this);
             this.stream.note_yielded(queued);
         }
-    }
-}
-
-/// Notes how long the work item has waited, for its CPU. Work that takes turns does not count: it waits by itself.
-fn note_wait(qp: &Qp) {
-    let at_leisure = || qp.stream.queued_at().filter(|_| !qp.takes_turns());
-    if let Some(queued_at) = qp.stream.take_high().or_else(at_leisure) {
-        let is_late = is_long_wait(queued_at, now_ns());
-        qp.shared().senders.note_begun(is_late);
     }
 }
 

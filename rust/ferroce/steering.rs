@@ -13,7 +13,11 @@ use rdma::sync::Marked;
 use rdma::timer::now_ns;
 use rdma::work::{another_cpu, is_online, is_plugging_cpus};
 
-use crate::policy::{is_late, is_sending, is_turn_over, Overtaking, Sent, Stamp, HELD_NS, LARGE};
+use crate::policy::{
+    is_late, is_late_over, is_long_wait, is_sending, is_turn_over, Overtaking, Sent, Stamp,
+    HELD_NS, LARGE,
+};
+use crate::stream::Wait;
 use crate::wake;
 
 /// The CPUs that send much, the turns of their work items, and whether these are late.
@@ -26,10 +30,11 @@ struct Known {
     sent_much_at: Atomic<u64>,
     /// When a turn of work items last began.
     turn_at: Atomic<u64>,
-    /// When a work item was queued, the first one since one began; 0 if none was.
+    /// When a work item was queued, the first one since one began; 0 if none was. Only those that
+    /// `kick::queue_on` queues count.
     waits_since: Atomic<u32>,
-    /// The last work item that began was late.
-    is_late: Atomic<bool>,
+    /// When one last began that was late; 0 if that is long ago.
+    late_at: Atomic<u32>,
 }
 
 impl Default for Known {
@@ -38,9 +43,16 @@ impl Default for Known {
             sent_much_at: Atomic::new(0),
             turn_at: Atomic::new(0),
             waits_since: Atomic::new(0),
-            is_late: Atomic::new(false),
+            late_at: Atomic::new(0),
         }
     }
+}
+
+/// Returns the time that is noted there, if any.
+#[inline]
+fn stamp(noted: &Atomic<u32>) -> Option<Stamp> {
+    let at = noted.read_once();
+    (at != 0).then_some(Stamp(at))
 }
 
 impl Senders {
@@ -83,44 +95,50 @@ impl Senders {
         is_over
     }
 
-    /// Notes that a work item is to be queued for `cpu`. `queued_at` is the time.
-    pub(crate) fn note_queued(&self, cpu: CpuId, queued_at: Stamp) {
+    /// Notes that a work item is to be queued.
+    pub(crate) fn note_queued(&self, wait: Wait) {
         if let Some(known) = self
-            .of(cpu)
+            .of(wait.cpu)
             .filter(|known| known.waits_since.read_once() == 0)
         {
-            known.waits_since.write_once(queued_at.0);
+            known.waits_since.write_once(wait.queued_at.0);
         }
     }
 
-    /// Takes the note back, as the work item was queued already.
-    pub(crate) fn note_unqueued(&self, cpu: CpuId, queued_at: Stamp) {
-        if let Some(known) = self.of(cpu) {
-            let _ = known.waits_since.cmpxchg(queued_at.0, 0, Relaxed);
+    /// Takes the note back, as the work item does not wait there.
+    pub(crate) fn note_unqueued(&self, wait: Wait) {
+        if let Some(known) = self.of(wait.cpu) {
+            let _ = known.waits_since.cmpxchg(wait.queued_at.0, 0, Relaxed);
         }
     }
 
-    /// Notes that a work item begins on this CPU, and whether it is late.
-    pub(crate) fn note_begun(&self, is_late: bool) {
-        let Some(known) = self.of(CpuId::current()) else {
+    /// Notes that a work item begins, after `wait`. Another CPU may run it.
+    ///
+    /// One of high priority tells nothing of those that still wait at normal priority.
+    pub(crate) fn note_begun(&self, wait: Wait) {
+        if wait.cpu.as_u32() != CpuId::current().as_u32() {
+            return self.note_unqueued(wait);
+        }
+        let Some(known) = self.of(wait.cpu) else {
             return;
         };
         if known.waits_since.read_once() != 0 {
             known.waits_since.write_once(0);
         }
-        if known.is_late.read_once() != is_late {
-            known.is_late.write_once(is_late);
+        let now = now_ns();
+        let is_over = |at| !wait.is_high || is_late_over(at, now);
+        if is_long_wait(wait.queued_at, now) {
+            known.late_at.write_once(Stamp::new(now).0);
+        } else if stamp(&known.late_at).is_some_and(is_over) {
+            known.late_at.write_once(0);
         }
     }
 
     /// Returns true if work items of `cpu` are late.
     #[inline]
     pub(crate) fn is_late(&self, cpu: CpuId) -> bool {
-        self.of(cpu).is_some_and(|known| {
-            let since = known.waits_since.read_once();
-            let since = (since != 0).then_some(Stamp(since));
-            is_late(known.is_late.read_once(), since, now_ns)
-        })
+        self.of(cpu)
+            .is_some_and(|known| is_late(stamp(&known.late_at), stamp(&known.waits_since), now_ns))
     }
 
     /// Returns the CPU that should handle a packet of this size instead of this one.

@@ -61,6 +61,40 @@ impl Poster {
     }
 }
 
+/// How a work item waits for the CPU that it was queued for.
+#[derive(Clone, Copy)]
+pub(crate) struct Wait {
+    pub(crate) cpu: CpuId,
+    pub(crate) queued_at: Stamp,
+    pub(crate) is_high: bool,
+}
+
+impl Wait {
+    const IS_ONE: u64 = 1 << 63;
+    const IS_HIGH: u64 = 1 << 62;
+
+    /// Returns it as bits, of which one is set: the time is the lower half, and the CPU in the upper one.
+    fn bits(self) -> u64 {
+        let high = if self.is_high { Self::IS_HIGH } else { 0 };
+        Self::IS_ONE | high | u64::from(self.cpu.as_u32()) << 32 | u64::from(self.queued_at.0)
+    }
+
+    /// Returns what [`bits`](Self::bits) made these, or [`None`] for 0.
+    fn from_bits(bits: u64) -> Option<Self> {
+        if bits == 0 {
+            return None;
+        }
+        let cpu = (bits & !(Self::IS_ONE | Self::IS_HIGH)) >> 32;
+        Some(Self {
+            // CAST: The upper half has no other bits now.
+            cpu: CpuId::from_u32(cpu as u32)?,
+            // CAST: The lower half is the time.
+            queued_at: Stamp(bits as u32),
+            is_high: bits & Self::IS_HIGH != 0,
+        })
+    }
+}
+
 /// Decides how to serve doorbells of a queue pair, and where to send beside the poster.
 ///
 /// It has the same rules as [`Poster`].
@@ -76,8 +110,8 @@ pub(crate) struct Stream {
     behind: Atomic<u32>,
     /// When the work item was queued at normal priority; 0 if it is not.
     queued_at: Atomic<u32>,
-    /// When it was queued at high priority; 0 if it is not.
-    high_at: Atomic<u32>,
+    /// The bits of its [`Wait`]; 0 if it does not wait for a CPU.
+    waits: Atomic<u64>,
     /// When it last had waited long.
     waited_at: Atomic<u32>,
     /// Its last run had waited long. The next one comes first.
@@ -92,7 +126,7 @@ impl Stream {
             is_crowded: Atomic::new(false),
             behind: Atomic::new(0),
             queued_at: Atomic::new(0),
-            high_at: Atomic::new(0),
+            waits: Atomic::new(0),
             waited_at: Atomic::new(0),
             comes_first: Atomic::new(false),
         }
@@ -163,40 +197,30 @@ impl Stream {
         behind == 0
     }
 
-    /// Notes that the work item is to be queued at normal priority. Returns the time, unless it was queued before.
-    pub(crate) fn note_queued(&self) -> Option<Stamp> {
-        if self.queued_at.read_once() != 0 {
-            return None;
+    /// Notes that the work item is to be queued at normal priority.
+    pub(crate) fn note_queued(&self) {
+        if self.queued_at.read_once() == 0 {
+            self.queued_at.write_once(Stamp::new(now_ns()).0);
         }
-        let queued_at = Stamp::new(now_ns());
-        self.queued_at.write_once(queued_at.0);
-        Some(queued_at)
     }
 
-    /// Returns true if the work item waits at high priority.
+    /// Returns true if the work item waits for a CPU, as [`note_wait`](Self::note_wait) said.
     #[inline]
-    pub(crate) fn is_high(&self) -> bool {
-        self.high_at.read_once() != 0
+    pub(crate) fn waits(&self) -> bool {
+        self.waits.read_once() != 0
     }
 
-    /// Notes that the work item is to be queued at high priority.
-    pub(crate) fn note_high(&self, queued_at: Stamp) {
-        self.high_at.write_once(queued_at.0);
+    /// Notes that the work item is to be queued for a CPU.
+    pub(crate) fn note_wait(&self, wait: Wait) {
+        self.waits.write_once(wait.bits());
     }
 
-    /// Returns when the work item was queued at high priority, if it was, and notes that it is no longer.
-    pub(crate) fn take_high(&self) -> Option<Stamp> {
-        if !self.is_high() {
+    /// Returns how the work item waits for a CPU, if it does, and notes that it is over.
+    pub(crate) fn take_wait(&self) -> Option<Wait> {
+        if !self.waits() {
             return None;
         }
-        let queued_at = self.high_at.xchg(0, Relaxed);
-        (queued_at != 0).then_some(Stamp(queued_at))
-    }
-
-    /// Returns when the work item was queued at normal priority, if it was.
-    pub(crate) fn queued_at(&self) -> Option<Stamp> {
-        let queued_at = self.queued_at.read_once();
-        (queued_at != 0).then_some(Stamp(queued_at))
+        Wait::from_bits(self.waits.xchg(0, Relaxed))
     }
 
     /// Returns when the work item was queued, for [`note_yielded`](Self::note_yielded).

@@ -3,8 +3,8 @@
 //! The decisions of each rule of the policy in the cases that matter.
 
 use crate::policy::{
-    is_apart, is_backlog_run_over, is_late, is_long_wait, is_sending, is_turn_over, Arrivals,
-    Budget, Habit, Overtaking, Placement, Sent, Stamp, StreamHints, Watch, BATCH, LARGE,
+    is_apart, is_backlog_run_over, is_late, is_late_over, is_long_wait, is_sending, is_turn_over,
+    Arrivals, Budget, Habit, Overtaking, Placement, Sent, Stamp, StreamHints, Watch, BATCH, LARGE,
     MOST_ASIDE, MUCH, SLOW_NS,
 };
 use crate::wake::Came;
@@ -288,14 +288,18 @@ fn an_owner_that_polls_without_arming_is_noticed() {
 #[test]
 fn work_items_are_late_after_a_long_wait_unless_none_begins_at_all() {
     let now = 10_000 * MS;
-    let late = |last_was, waits: Option<u64>| {
-        is_late(last_was, waits.map(|ns| Stamp::new(now - ns)), || now)
-    };
-    assert!(!late(false, None));
-    assert!(late(true, None));
-    assert!(!late(false, Some(9 * MS)));
-    assert!(late(false, Some(11 * MS)));
-    assert!(late(true, Some(MS)));
-    assert!(late(true, Some(490 * MS)));
-    assert!(!late(true, Some(510 * MS)));
+    let ago = |ns: Option<u64>| ns.map(|ns| Stamp::new(now - ns));
+    let late = |late_at, waits| is_late(ago(late_at), ago(waits), || now);
+    let lately = Some(90 * MS);
+    assert!(!late(None, None));
+    assert!(late(lately, None));
+    assert!(!late(Some(110 * MS), None));
+    assert!(!late(None, Some(9 * MS)));
+    assert!(late(None, Some(11 * MS)));
+    assert!(late(lately, Some(MS)));
+    assert!(late(lately, Some(490 * MS)));
+    assert!(!late(lately, Some(510 * MS)));
+    assert!(late(Some(110 * MS), Some(11 * MS)));
+    assert!(!is_late_over(Stamp::new(now - 90 * MS), now));
+    assert!(is_late_over(Stamp::new(now - 110 * MS), now));
 }

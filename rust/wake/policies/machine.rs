@@ -31,7 +31,7 @@ pub(crate) use poster::{Load, Poll, STREAM};
 use poster::{Poster, Wait};
 use side::{Item, Kind, Packet, Qp};
 
-use crate::policy::{is_long_wait, Serve, Stamp};
+use crate::policy::{is_late, is_long_wait, Serve, Stamp};
 
 /// How many completions a poster takes at a time.
 const POLLED: u64 = 16;
@@ -128,10 +128,17 @@ struct Cpu {
     /// The task to continue in process context.
     thread: Ran,
     sent_much_at: u64,
-    /// The last work item that began was late.
-    is_late: bool,
+    /// When a work item last began that was late.
+    late_at: Option<u64>,
     /// When one was queued since then.
     queued_at: Option<u64>,
+}
+
+impl Cpu {
+    fn is_late(&self, now: u64) -> bool {
+        let [late_at, since] = [self.late_at, self.queued_at].map(|at| at.map(Stamp::new));
+        is_late(late_at, since, || now)
+    }
 }
 
 /// Where and when something is done.
@@ -191,7 +198,7 @@ impl Machine {
             thread: Ran::Work,
             // Long ago.
             sent_much_at: 0,
-            is_late: false,
+            late_at: None,
             queued_at: None,
         };
         let mut machine = Self {
@@ -309,7 +316,7 @@ impl Machine {
             }
             state.ran = Ran::Softirq;
             self.softirq(task, &mut cx);
-        } else if let Some(qp) = self.next_work(cpu) {
+        } else if let Some(qp) = self.next_work(cpu, now) {
             self.switch(Ran::Work, &mut cx);
             self.work(qp, &mut cx);
         } else if let Some(poster) = self.cpus[cpu].posters.pop_front() {
@@ -324,10 +331,10 @@ impl Machine {
     }
 
     /// Returns the next work item of that CPU, if it is not a poster's turn.
-    fn next_work(&mut self, cpu: usize) -> Option<usize> {
+    fn next_work(&mut self, cpu: usize, now: u64) -> Option<usize> {
         let state = &mut self.cpus[cpu];
         let sleeps = self.qps[*state.works.front()?].load.poll == Poll::Events;
-        let has_normal_priority = sleeps || (self.rules.defers && state.is_late);
+        let has_normal_priority = sleeps || (self.rules.defers && state.is_late(now));
         if has_normal_priority && state.thread == Ran::Work && !state.posters.is_empty() {
             return None;
         }
@@ -408,7 +415,7 @@ impl Machine {
         self.outcome.wait = self.outcome.wait.max(cx.t - queued_at);
         if self.qps[qp].load.poll != Poll::Events {
             let is_late = is_long_wait(Stamp::new(queued_at), cx.t);
-            self.cpus[cx.cpu].is_late = is_late;
+            self.cpus[cx.cpu].late_at = is_late.then_some(cx.t);
             self.cpus[cx.cpu].queued_at = None;
         }
     }
@@ -449,7 +456,9 @@ impl Machine {
             true => 0,
             false => self.costs.delivery + self.costs.wake,
         };
-        self.cpus[cpu].queued_at.get_or_insert(cx.t);
+        if self.qps[qp].load.poll != Poll::Events {
+            self.cpus[cpu].queued_at.get_or_insert(cx.t);
+        }
         self.interrupt(cpu, cx);
         self.cpus[cpu].expected += 1;
         self.at(cx.t + delay, Event::Work(cpu, qp));

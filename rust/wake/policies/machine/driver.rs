@@ -8,8 +8,8 @@ use super::side::{Kind, Packet, Qp};
 use super::{Context, Event, Machine, Task};
 use crate::policies::machine::Poll;
 use crate::policy::{
-    gains_by_group, is_backlog_run_over, is_late, is_sending, keeps_busy, Budget, Overtaking,
-    Placement, Sent, Serve, Stamp, LARGE, MOST_ASIDE, MUCH, SLOW_NS,
+    gains_by_group, is_backlog_run_over, is_sending, keeps_busy, Budget, Overtaking, Placement,
+    Sent, Serve, LARGE, MOST_ASIDE, MUCH, SLOW_NS,
 };
 use crate::wake::{self, Act, Further, Put, Run, SendBy, SendGate};
 
@@ -111,7 +111,7 @@ impl Machine {
     }
 
     fn look_after_time(&mut self, qp: usize, cx: &mut Context) {
-        let late = self.late_cpu(qp, cx);
+        let late = self.late_cpu(cx);
         let run = self.send(qp, late.is_some(), None, cx);
         let has_left = self.qps[qp].has_left();
         let sent_at = self.qps[qp].last_sent.at;
@@ -132,13 +132,10 @@ impl Machine {
         }
     }
 
-    /// Returns this CPU, if work items are late here. Those whose poster sleeps have normal priority.
-    fn late_cpu(&self, qp: usize, cx: &Context) -> Option<usize> {
-        let cpu = &self.cpus[cx.cpu];
-        let is_late = is_late(cpu.is_late, cpu.queued_at.map(Stamp::new), || cx.t);
-        let is_pending = self.qps[qp].items[Kind::Run as usize].is_pending;
-        let is_at_leisure = is_pending && self.qps[qp].load.poll == Poll::Events;
-        (is_late && self.rules.defers && !is_at_leisure).then_some(cx.cpu)
+    /// Returns this CPU, if work items are late here.
+    fn late_cpu(&self, cx: &Context) -> Option<usize> {
+        let is_late = self.cpus[cx.cpu].is_late(cx.t);
+        (is_late && self.rules.defers).then_some(cx.cpu)
     }
 
     /// Runs the send half, after an acknowledgement, unless the requests are left to another context.
@@ -275,7 +272,7 @@ impl Machine {
             Task::Send(qp) => {
                 self.begin(qp, Kind::Send, cx);
                 self.qps[qp].responses.end();
-                let late = self.late_cpu(qp, cx);
+                let late = self.late_cpu(cx);
                 let run = self.send(qp, late.is_some(), None, cx);
                 self.send_by(qp, wake::after_softirq(run, late), cx);
                 self.end(qp, Kind::Send, cx);
@@ -451,7 +448,7 @@ impl Machine {
     fn response(&mut self, qp: usize, acked: u64, answer: Option<u32>, act: Act, cx: &mut Context) {
         let origin = self.qps[qp].backlog.origin(cx.cpu);
         let is_for_each = origin.is_none() && act == Act::OnEach;
-        let late = self.late_cpu(qp, cx).filter(|_| is_for_each);
+        let late = self.late_cpu(cx).filter(|_| is_for_each);
         let may_be_left = self.rules.groups && is_for_each && late.is_none();
         let is_local = self.costs.wire.is_none();
         let gains = answer.is_some_and(|bytes| gains_by_group(is_local, bytes));
