@@ -121,6 +121,12 @@ pub(crate) fn is_long_wait(queued_at: Stamp, now: u64) -> bool {
     !queued_at.is_within(now, LONG_WAIT_NS)
 }
 
+/// Returns true if a work item that was queued at `queued_at` has waited long for one that shares the CPU with other
+/// tasks.
+pub(crate) fn is_long_share(queued_at: Stamp, now: u64) -> bool {
+    !queued_at.is_within(now, 4 * LONG_WAIT_NS)
+}
+
 /// Returns true if a work item that had waited long at `waited_at` should use another worker.
 pub(crate) fn is_apart(waited_at: Stamp, now: u64) -> bool {
     waited_at.is_within(now, APART_NS)

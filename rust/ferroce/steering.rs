@@ -14,8 +14,7 @@ use rdma::timer::now_ns;
 use rdma::work::{another_cpu, is_online, is_plugging_cpus};
 
 use crate::policy::{
-    is_late, is_late_over, is_long_wait, is_sending, is_turn_over, Overtaking, Sent, Stamp,
-    HELD_NS, LARGE,
+    is_late, is_late_over, is_sending, is_turn_over, Overtaking, Sent, Stamp, HELD_NS, LARGE,
 };
 use crate::stream::Wait;
 use crate::wake;
@@ -127,7 +126,7 @@ impl Senders {
         }
         let now = now_ns();
         let is_over = |at| !wait.is_high || is_late_over(at, now);
-        if is_long_wait(wait.queued_at, now) {
+        if wait.is_late(now) {
             known.late_at.write_once(Stamp::new(now).0);
         } else if stamp(&known.late_at).is_some_and(is_over) {
             known.late_at.write_once(0);

@@ -13,7 +13,9 @@ use rdma::sync::Marked;
 use rdma::timer::now_ns;
 use rdma::work::another_cpu;
 
-use crate::policy::{is_apart, is_long_wait, Depth, Placement, Serve, Stamp, StreamHints, BATCH};
+use crate::policy::{
+    is_apart, is_long_share, is_long_wait, Depth, Placement, Serve, Stamp, StreamHints, BATCH,
+};
 
 /// The observed behaviour of the poster of all queue pairs whose requests complete in one
 /// completion queue.
@@ -77,6 +79,15 @@ impl Wait {
     fn bits(self) -> u64 {
         let high = if self.is_high { Self::IS_HIGH } else { 0 };
         Self::IS_ONE | high | u64::from(self.cpu.as_u32()) << 32 | u64::from(self.queued_at.0)
+    }
+
+    /// Returns true if the work item that begins now was late. At normal priority it shares the CPU with others that
+    /// never sleep, such as polling owners, and each has a slice of milliseconds.
+    pub(crate) fn is_late(self, now: u64) -> bool {
+        match self.is_high {
+            true => is_long_wait(self.queued_at, now),
+            false => is_long_share(self.queued_at, now),
+        }
     }
 
     /// Returns what [`bits`](Self::bits) made these, or [`None`] for 0.

@@ -3,9 +3,9 @@
 //! The decisions of each rule of the policy in the cases that matter.
 
 use crate::policy::{
-    is_apart, is_backlog_run_over, is_late, is_late_over, is_long_wait, is_sending, is_turn_over,
-    Arrivals, Budget, Habit, Overtaking, Placement, Sent, Stamp, StreamHints, Watch, BATCH, LARGE,
-    MOST_ASIDE, MUCH, SLOW_NS,
+    is_apart, is_backlog_run_over, is_late, is_late_over, is_long_share, is_long_wait, is_sending,
+    is_turn_over, Arrivals, Budget, Habit, Overtaking, Placement, Sent, Stamp, StreamHints, Watch,
+    BATCH, LARGE, MOST_ASIDE, MUCH, SLOW_NS,
 };
 use crate::wake::Came;
 
@@ -111,6 +111,8 @@ fn a_work_item_that_waits_long_gets_another_worker_for_a_time() {
     let at = Stamp::new(now);
     assert!(!is_long_wait(at, now + 9 * MS));
     assert!(is_long_wait(at, now + 11 * MS));
+    assert!(!is_long_share(at, now + 39 * MS));
+    assert!(is_long_share(at, now + 41 * MS));
     assert!(is_apart(at, now + 99 * MS));
     assert!(!is_apart(at, now + 101 * MS));
 }
