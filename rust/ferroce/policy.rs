@@ -152,7 +152,7 @@ pub(crate) fn is_late(
         return false;
     }
     let now = now();
-    let was_late = late_at.is_some_and(|at| at.is_within(now, LATE_NS));
+    let was_late = late_at.is_some_and(|at| !is_late_over(at, now));
     let waits_long = since.is_some_and(|since| is_long_wait(since, now));
     let has_begun = since.is_none_or(|since| since.is_within(now, LEFT_NS));
     (was_late || waits_long) && has_begun

@@ -75,12 +75,6 @@ impl Wait {
     const IS_ONE: u64 = 1 << 63;
     const IS_HIGH: u64 = 1 << 62;
 
-    /// Returns it as bits, of which one is set: the time is the lower half, and the CPU in the upper one.
-    fn bits(self) -> u64 {
-        let high = if self.is_high { Self::IS_HIGH } else { 0 };
-        Self::IS_ONE | high | u64::from(self.cpu.as_u32()) << 32 | u64::from(self.queued_at.0)
-    }
-
     /// Returns true if the work item that begins now was late. At normal priority it shares the CPU with others that
     /// never sleep, such as polling owners, and each has a slice of milliseconds.
     pub(crate) fn is_late(self, now: u64) -> bool {
@@ -88,6 +82,12 @@ impl Wait {
             true => is_long_wait(self.queued_at, now),
             false => is_long_share(self.queued_at, now),
         }
+    }
+
+    /// Returns it as bits, of which one is set: the time is the lower half, and the CPU in the upper one.
+    fn bits(self) -> u64 {
+        let high = if self.is_high { Self::IS_HIGH } else { 0 };
+        Self::IS_ONE | high | u64::from(self.cpu.as_u32()) << 32 | u64::from(self.queued_at.0)
     }
 
     /// Returns what [`bits`](Self::bits) made these, or [`None`] for 0.
