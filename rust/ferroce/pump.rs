@@ -31,24 +31,15 @@ pub(crate) fn is_cpu_wanted(qp: &Qp) -> bool {
     work::is_cpu_wanted() || (qp.takes_turns() && work::others_wait())
 }
 
-/// The next step of a [`Source`].
-enum Next<'a, P> {
-    Packet(Transmit<'a, P>),
-    /// A packet that uses another path.
-    OtherPath,
-    /// Nothing for now.
-    Nothing,
-}
-
 /// The protocol machine of a half, with its host.
 trait Source {
     type Memory: Memory;
 
-    /// Returns the next packet. It is sent, [taken back](Self::take_back), or [failed](Self::fail)
-    /// before the next call.
-    fn next(&mut self) -> Next<'_, Self::Memory>;
+    /// Returns the next packet, or `None` if there is none for now. It is sent,
+    /// [taken back](Self::take_back), or [failed](Self::fail) before the next call.
+    fn next(&mut self) -> Option<Transmit<'_, Self::Memory>>;
 
-    /// Returns how a run ends when there is no next packet.
+    /// Returns how a run ends that had no next packet.
     fn end(&mut self) -> Run;
 
     /// Takes the last packet back, to be returned again.
@@ -87,13 +78,8 @@ fn pump<S: Source>(
         if !credit.is_available(path.credit_use()) {
             return Run::Blocked;
         }
-        let transmit = match source.next() {
-            Next::Packet(transmit) => transmit,
-            Next::OtherPath => {
-                source.take_back();
-                return Run::Idle;
-            }
-            Next::Nothing => return source.end(),
+        let Some(transmit) = source.next() else {
+            return source.end();
         };
         pass.budget.spend(transmit.source.len());
         let Err(miss) = tx::send(path, &transmit, credit, stats) else {
@@ -124,14 +110,12 @@ impl Source for Requests<'_, '_> {
     type Memory = Payload;
 
     #[inline]
-    fn next(&mut self) -> Next<'_, Payload> {
-        match self.requester.poll_transmit(self.now, self.host) {
-            Some(transmit) => {
-                self.psn = transmit.psn;
-                Next::Packet(transmit)
-            }
-            None => Next::Nothing,
+    fn next(&mut self) -> Option<Transmit<'_, Payload>> {
+        let transmit = self.requester.poll_transmit(self.now, self.host);
+        if let Some(transmit) = &transmit {
+            self.psn = transmit.psn;
         }
+        transmit
     }
 
     fn end(&mut self) -> Run {
@@ -168,11 +152,8 @@ impl Source for Replies<'_, '_> {
     type Memory = Segment;
 
     #[inline]
-    fn next(&mut self) -> Next<'_, Segment> {
-        match self.responder.poll_transmit(self.host) {
-            Some(transmit) => Next::Packet(transmit),
-            None => Next::Nothing,
-        }
+    fn next(&mut self) -> Option<Transmit<'_, Segment>> {
+        self.responder.poll_transmit(self.host)
     }
 
     fn end(&mut self) -> Run {
@@ -198,25 +179,37 @@ struct Datagrams<'a, 'h> {
     mtu: Mtu,
     /// The destination of the current packets.
     address: &'a Arc<Ah>,
-    is_at_end: bool,
+    next: NextDatagram,
+}
+
+/// The result of the last look for a datagram.
+#[derive(PartialEq)]
+enum NextDatagram {
+    ThisPath,
+    OtherPath,
+    Nothing,
 }
 
 impl Source for Datagrams<'_, '_> {
     type Memory = Payload;
 
     #[inline]
-    fn next(&mut self) -> Next<'_, Payload> {
-        match self.sender.poll_transmit(self.mtu, self.host) {
-            None => Next::Nothing,
-            Some(datagram) if Arc::ptr_eq(datagram.address, self.address) => {
-                Next::Packet(datagram.transmit)
-            }
-            Some(_) => Next::OtherPath,
+    fn next(&mut self) -> Option<Transmit<'_, Payload>> {
+        let Some(datagram) = self.sender.poll_transmit(self.mtu, self.host) else {
+            self.next = NextDatagram::Nothing;
+            return None;
+        };
+        if !Arc::ptr_eq(datagram.address, self.address) {
+            self.next = NextDatagram::OtherPath;
+            return None;
         }
+        Some(datagram.transmit)
     }
 
     fn end(&mut self) -> Run {
-        self.is_at_end = true;
+        if self.next == NextDatagram::OtherPath {
+            self.take_back();
+        }
         Run::Idle
     }
 
@@ -298,12 +291,12 @@ fn datagrams(qp: &Qp, sender: &mut QpSender, host: &mut SendSide<'_>, now: Insta
             host,
             mtu,
             address: &address,
-            is_at_end: false,
+            next: NextDatagram::ThisPath,
         };
         let run = address.with_path(credit, stats, |path| {
             pump(qp, &mut source, path, stats, &mut pass)
         });
-        if run != Run::Idle || source.is_at_end {
+        if run != Run::Idle || source.next == NextDatagram::Nothing {
             break run;
         }
     };
