@@ -30,6 +30,13 @@ use crate::{
     }, //
 };
 use kernel::{
+    alloc::{
+        flags::{
+            GFP_KERNEL_ACCOUNT,
+            __GFP_NOWARN, //
+        },
+        Flags, //
+    },
     error::from_err_ptr,
     prelude::*,
     sync::{
@@ -87,7 +94,8 @@ pub(super) enum Headers {
 pub struct Path {
     netdev: NetDeviceSlot,
     pub(super) buffers: Arc<Buffers>,
-    flow: Flow,
+    /// In its own allocation: a queue pair has two paths, and is to fit 2 KiB.
+    flow: KBox<Flow>,
     pub(super) headers: Headers,
     /// Source and destination port.
     pub(super) ports: [u8; 4],
@@ -184,9 +192,9 @@ impl Egress {
     ///
     /// # Errors
     ///
-    /// `EINVAL` when one end is IPv4 and the other IPv6.
+    /// `EINVAL` when one end is IPv4 and the other IPv6; `ENOMEM`.
     pub fn path(&self, flow: Flow) -> Result<Path> {
-        Path::out_of(self, flow)
+        Path::out_of(self, flow, GFP_ATOMIC | __GFP_NOWARN)
     }
 }
 
@@ -197,11 +205,11 @@ impl Path {
     ///
     /// Those of [`Egress::new`] and [`Egress::path`].
     pub fn new(netdev: &NetDevice, flow: Flow) -> Result<Self> {
-        Egress::new(netdev)?.path(flow)
+        Self::out_of(&Egress::new(netdev)?, flow, GFP_KERNEL_ACCOUNT)
     }
 
     // Rules: ENC-11
-    fn out_of(egress: &Egress, flow: Flow) -> Result<Self> {
+    fn out_of(egress: &Egress, flow: Flow, flags: Flags) -> Result<Self> {
         let mut flow = flow;
         flow.hop_limit = flow.hop_limit.max(1);
         let [s0, s1] = flow.source_port.to_be_bytes();
@@ -209,7 +217,6 @@ impl Path {
         Ok(Self {
             netdev: egress.netdev.clone(),
             buffers: egress.buffers.clone(),
-            flow,
             headers: Headers::new(&flow)?,
             ports: [s0, s1, d0, d1],
             hash: hash_of(&flow),
@@ -221,6 +228,7 @@ impl Path {
             tally: Tally::default(),
             progress: None,
             is_heard: false,
+            flow: KBox::new(flow, flags)?,
         })
     }
 
@@ -356,7 +364,7 @@ impl Path {
         let before = (self.headers, self.priority);
         let flow = Flow {
             traffic_class,
-            ..self.flow
+            ..*self.flow
         };
         self.headers = Headers::new(&flow)?;
         // SAFETY: The function looks its argument up in a table that covers all values.
@@ -441,7 +449,7 @@ impl Path {
     /// Returns the way past the IPv6 stack, if the stack lacks our GID. Then it may lack a route,
     /// too, and cannot solicit neighbours from that address.
     fn on_link(&self, dev: &NetDevice) -> Option<Routing> {
-        let Flow { local, remote, .. } = self.flow;
+        let Flow { local, remote, .. } = *self.flow;
         if !is_link_local(local) || !is_link_local(remote) {
             return None;
         }
