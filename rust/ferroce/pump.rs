@@ -179,15 +179,8 @@ struct Datagrams<'a, 'h> {
     mtu: Mtu,
     /// The destination of the current packets.
     address: &'a Arc<Ah>,
-    next: NextDatagram,
-}
-
-/// The result of the last look for a datagram.
-#[derive(PartialEq)]
-enum NextDatagram {
-    ThisPath,
-    OtherPath,
-    Nothing,
+    /// The next packet uses another path, which ended the run.
+    is_for_other: bool,
 }
 
 impl Source for Datagrams<'_, '_> {
@@ -195,19 +188,13 @@ impl Source for Datagrams<'_, '_> {
 
     #[inline]
     fn next(&mut self) -> Option<Transmit<'_, Payload>> {
-        let Some(datagram) = self.sender.poll_transmit(self.mtu, self.host) else {
-            self.next = NextDatagram::Nothing;
-            return None;
-        };
-        if !Arc::ptr_eq(datagram.address, self.address) {
-            self.next = NextDatagram::OtherPath;
-            return None;
-        }
-        Some(datagram.transmit)
+        let datagram = self.sender.poll_transmit(self.mtu, self.host)?;
+        self.is_for_other = !Arc::ptr_eq(datagram.address, self.address);
+        (!self.is_for_other).then_some(datagram.transmit)
     }
 
     fn end(&mut self) -> Run {
-        if self.next == NextDatagram::OtherPath {
+        if self.is_for_other {
             self.take_back();
         }
         Run::Idle
@@ -291,12 +278,12 @@ fn datagrams(qp: &Qp, sender: &mut QpSender, host: &mut SendSide<'_>, now: Insta
             host,
             mtu,
             address: &address,
-            next: NextDatagram::ThisPath,
+            is_for_other: false,
         };
         let run = address.with_path(credit, stats, |path| {
             pump(qp, &mut source, path, stats, &mut pass)
         });
-        if run != Run::Idle || source.next == NextDatagram::Nothing {
+        if run != Run::Idle || !source.is_for_other {
             break run;
         }
     };

@@ -217,6 +217,7 @@ impl Path {
         Ok(Self {
             netdev: egress.netdev.clone(),
             buffers: egress.buffers.clone(),
+            flow: KBox::new(flow, flags)?,
             headers: Headers::new(&flow)?,
             ports: [s0, s1, d0, d1],
             hash: hash_of(&flow),
@@ -228,7 +229,6 @@ impl Path {
             tally: Tally::default(),
             progress: None,
             is_heard: false,
-            flow: KBox::new(flow, flags)?,
         })
     }
 
