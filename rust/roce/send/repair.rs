@@ -97,6 +97,17 @@ enum Cause {
     Timeout,
 }
 
+/// What is to be sent again, from the oldest outstanding packet on, which the peer lacks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verdict {
+    /// So many packets, as they are lost.
+    Gap(u16),
+    /// So many packets. Either more was lost, or the peer is only slow: that is no reason to send all again.
+    Probe(u16),
+    /// All packets.
+    All,
+}
+
 /// What the answer to a repair tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Answer {
@@ -299,48 +310,21 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         if sequence.recovering || matches!(sequence.timer, Timer::Rnr(_)) || sequence.awaits(now) {
             return Ok(());
         }
-        let was_probe = sequence.repair.is_some_and(|last| last.is_probe());
         let has_filled = sequence.repair.is_some_and(|last| last.filled(unacked));
         if sequence.keeping.may_keep() && has_filled {
             // It has no room for what was behind.
             return self.recover_from(Loss::Some(1), now, host);
         }
-        // If one of a train is lost again, only the timer tells.
-        let may_guess = sequence.config.timeout.delay_ns().is_some();
-        let packets = match (sequence.keeping, last) {
-            // Either more was lost, or the peer is only slow: that is no reason to send all again.
-            (_, Some(packets)) if was_probe && packets < MAX_REPAIR_PACKETS => {
-                let packets = packets.saturating_mul(2);
+        let packets = match sequence.judge(last) {
+            Verdict::Gap(packets) => packets,
+            Verdict::All => return self.recover(now, host),
+            Verdict::Probe(packets) => {
                 let stop = unacked.add(packets.into());
                 sequence.begin_repair(now, Missing::Unknown(packets), stop, Cause::Silence);
                 sequence.arm_ack_timer(now);
                 return Ok(());
             }
-            (_, Some(_)) if was_probe => return self.recover(now, host),
-            (Keeping::Drops(left @ 1..), _) => {
-                sequence.keeping = Keeping::Drops(left.wrapping_sub(1));
-                return self.recover(now, host);
-            }
-            // A whole train may be lost. To go back n would send it again, too.
-            (Keeping::Unknown | Keeping::Seems, Some(1)) | (Keeping::Drops(0), None)
-                if may_guess =>
-            {
-                MAX_TRAIN_PACKETS
-            }
-            (Keeping::Unknown | Keeping::Seems | Keeping::Drops(0), Some(_)) => {
-                // Either more was lost in a row than that, or it drops packets, and some were late.
-                sequence.keeping = Keeping::Drops(RETRY_KEEPING);
-                return self.recover(now, host);
-            }
-            (Keeping::Keeps, None) if !may_guess => 1,
-            (Keeping::Keeps, _) => sequence.gaps.length(),
-            (_, None) => 1,
         };
-        if packets > MAX_REPAIR_PACKETS {
-            // Maybe it had no more room.
-            sequence.keeping = Keeping::Seems;
-            return self.recover(now, host);
-        }
         if last.is_some() {
             sequence.gaps.grow(packets);
         }
@@ -798,6 +782,45 @@ impl Sequence {
             Answer::Order => repair.answer = Answer::Nothing,
             Answer::Nothing | Answer::OneOfMany | Answer::Late => {}
         }
+    }
+
+    /// Judges what is to be sent again, and notes what that says of the peer, which has room to keep packets. If it lacks
+    /// the packet right behind the last repair, `last` is the number of packets of that.
+    // Rules: RTY-15, RTY-18
+    fn judge(&mut self, last: Option<u16>) -> Verdict {
+        let was_probe = self.repair.is_some_and(|repair| repair.is_probe());
+        // If one of a train is lost again, only the timer tells.
+        let may_guess = self.config.timeout.delay_ns().is_some();
+        let packets = match (self.keeping, last) {
+            (_, Some(packets)) if was_probe && packets < MAX_REPAIR_PACKETS => {
+                return Verdict::Probe(packets.saturating_mul(2));
+            }
+            (_, Some(_)) if was_probe => return Verdict::All,
+            (Keeping::Drops(left @ 1..), _) => {
+                self.keeping = Keeping::Drops(left.wrapping_sub(1));
+                return Verdict::All;
+            }
+            // A whole train may be lost. To go back n would send it again, too.
+            (Keeping::Unknown | Keeping::Seems, Some(1)) | (Keeping::Drops(0), None)
+                if may_guess =>
+            {
+                MAX_TRAIN_PACKETS
+            }
+            (Keeping::Unknown | Keeping::Seems | Keeping::Drops(0), Some(_)) => {
+                // Either more was lost in a row than that, or it drops packets, and some were late.
+                self.keeping = Keeping::Drops(RETRY_KEEPING);
+                return Verdict::All;
+            }
+            (Keeping::Keeps, None) if !may_guess => 1,
+            (Keeping::Keeps, _) => self.gaps.length(),
+            (_, None) => 1,
+        };
+        if packets > MAX_REPAIR_PACKETS {
+            // Maybe it had no more room.
+            self.keeping = Keeping::Seems;
+            return Verdict::All;
+        }
+        Verdict::Gap(packets)
     }
 
     /// Returns what to send again first of `oldest`, the oldest request, and the PSN after that.

@@ -679,6 +679,31 @@ fn a_peer_may_have_lost_a_train() {
     all_succeeded(&lone.statuses(), 0..100);
 }
 
+// Rules: RTY-18, RTY-20
+#[test]
+fn a_slow_answer_to_a_read_of_a_lost_train_does_not_make_the_peer_seem_to_drop_packets() {
+    let mut requests = [(send(), 10); 40];
+    requests[4] = (read(0), 4 * MTU);
+    let mut lone = Lone::with(with_timeout(14), &requests);
+    lone.poll_psns();
+    assert_eq!(again(&mut lone, 0), [0]);
+    assert_eq!(
+        again(&mut lone, 1),
+        [1, 2, 3, 4, 8, 9, 10, 11, 12, 13, 14, 15, 16]
+    );
+    for psn in [4, 5] {
+        lone.sleep(ROUND_TRIP_NS);
+        lone.data(psn, 4, 4 * MTU);
+    }
+    lone.sleep(5_000_000);
+    assert_eq!(lone.count(Event::Probe), 1);
+    assert_eq!(lone.poll_psns(), [6], "the rest of the READ");
+    for psn in [6, 7] {
+        lone.data(psn, 4, 4 * MTU);
+    }
+    assert_eq!(again(&mut lone, 20), [20]);
+}
+
 // Rules: RTY-13
 #[test]
 fn what_is_acknowledged_is_not_sent_again() {
