@@ -577,7 +577,10 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         if !core::mem::take(&mut self.sequence.lacks_rest) {
             return Ok(());
         }
-        match self.window.good(0).is_some_and(Outstanding::is_answered) {
+        // Those that were not kept may have come again meanwhile. Then the oldest request may not be sent yet.
+        let is_missing = self.sequence.outstanding() > 0
+            && self.window.good(0).is_some_and(Outstanding::is_answered);
+        match is_missing {
             true => self.ask_again_now(now, host),
             false => Ok(()),
         }
@@ -831,12 +834,12 @@ impl Sequence {
         }
     }
 
-    /// Returns the PSN after the responses to `oldest`, the oldest request, that are missing.
+    /// Returns the PSN after the responses to `oldest`, the oldest request, that are missing. One is outstanding.
     fn missing_responses_of<P>(&self, oldest: &Outstanding<P>) -> Psn {
         match self.early {
-            Some(early) => early.missing_of(oldest),
-            // A part of a READ may not have been asked for yet.
-            None => oldest.end().earlier(self.end),
+            Some(early) if self.unacked.is_before(early.first) => early.missing_of(oldest),
+            // A part of a READ may not have been asked for yet. An early NAK is in place of the response to this PSN.
+            _ => oldest.end().earlier(self.end),
         }
     }
 

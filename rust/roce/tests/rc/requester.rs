@@ -255,6 +255,15 @@ fn response_packet(psn: u32, response: Response, payload_len: u32) -> Packet {
     }
 }
 
+/// Returns the READ requests among the packets, as PSN and length.
+fn reads(sent: Vec<Sent>) -> Vec<(u32, u32)> {
+    let read = |(psn, request, _)| match request {
+        Request::Read(reth) => Some((psn, reth.length)),
+        _ => None,
+    };
+    sent.into_iter().filter_map(read).collect()
+}
+
 fn ok(ids: std::ops::Range<u64>) -> Vec<(u64, Status)> {
     ids.map(|id| (id, Status::Success)).collect()
 }
@@ -2299,4 +2308,56 @@ fn a_question_in_advance_that_was_not_sent_is_asked_in_its_turn() {
     assert_eq!(lone.poll_psns(), [24]);
     lone.data(24, 24, 512);
     all_succeeded(&lone.statuses(), 0..24);
+}
+
+// Rules: RTY-21
+#[test]
+fn what_has_come_again_meanwhile_is_not_asked_for() {
+    const LEN: u32 = 1600 * MTU;
+    let config = SendConfig {
+        max_rd_atomic: 1,
+        ..with_timeout(18)
+    };
+    let mut lone = Lone::with(config, &[(read(0), LEN), (read(0), 10)]);
+    assert_eq!(reads(lone.poll_all()), [(0, LEN)]);
+    // The responses 0 and 600 are lost.
+    (1..1024)
+        .filter(|psn| *psn != 600)
+        .for_each(|psn| lone.data(psn, 0, LEN));
+    assert_eq!(reads(lone.poll_all()), [(0, MTU)]);
+    // They are too far ahead to be kept.
+    (1024..1501).for_each(|psn| lone.data(psn, 0, LEN));
+    lone.data(0, 0, MTU);
+    assert_eq!(reads(lone.poll_all()), [(600, MTU)]);
+    (1501..1600).for_each(|psn| lone.data(psn, 0, LEN));
+    lone.data(600, 600, MTU);
+    assert_eq!(reads(lone.poll_all()), [(1024, 477 * MTU)]);
+    (1024..1500).for_each(|psn| lone.data(psn, 1024, 477 * MTU));
+    // The other READ is the next one, but may not be sent yet.
+    assert_eq!(lone.poll_all(), []);
+    lone.data(1500, 1024, 477 * MTU);
+    assert_eq!(lone.statuses(), ok(0..1));
+    assert_eq!(reads(lone.poll_all()), [(1600, 10)]);
+    lone.data(1600, 1600, 10);
+    assert_eq!(lone.statuses(), ok(0..2));
+}
+
+// Rules: RTY-20
+#[test]
+fn a_nak_in_place_of_a_response_leaves_that_to_be_asked_for() {
+    let mut lone = Lone::with(with_timeout(18), &[(read(0), 10), (read(0), 10)]);
+    assert_eq!(lone.poll_psns(), [0, 1]);
+    // The response 0 is lost. The packet behind the second READ has overtaken it.
+    lone.nak(1, NakCode::SequenceError);
+    lone.data(1, 1, 10);
+    assert_eq!(reads(lone.poll_all()), [(0, 10)]);
+    lone.data(0, 0, 10);
+    // What is asked for now is lost, as often as it is asked for.
+    for _ in 0..4 {
+        let asked = reads(lone.poll_all());
+        assert!(asked.iter().all(|read| *read == (1, 10)), "{asked:?}");
+        lone.sleep(20_000_000);
+    }
+    lone.data(1, 1, 10);
+    assert_eq!(lone.statuses(), ok(0..2));
 }
