@@ -558,7 +558,8 @@ impl Sequence {
             self.round_trip
                 .begin(self.next.add(segment.psns), ahead, now);
         }
-        self.since_ack_req = if wants_ack {
+        // A response acknowledges all before it.
+        self.since_ack_req = if wants_ack || entry.is_answered() {
             0
         } else {
             self.since_ack_req.saturating_add(segment.psns)

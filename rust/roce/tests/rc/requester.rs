@@ -2361,3 +2361,34 @@ fn a_nak_in_place_of_a_response_leaves_that_to_be_asked_for() {
     lone.data(1, 1, 10);
     assert_eq!(lone.statuses(), ok(0..2));
 }
+
+// Rules: SEG-18
+#[test]
+fn reads_go_back_within_the_window() {
+    const READS: u64 = 600;
+    let mut lone = Lone::with(
+        SendConfig {
+            max_rd_atomic: 128,
+            ..with_timeout(1)
+        },
+        &[],
+    );
+    for id in 0..READS {
+        lone.post(id, read(0), 4 * MTU, SendFlags::default());
+    }
+    let mut done = 0;
+    // Each READ that completes lets another begin.
+    while done < 4 * (READS as u32 - 200) {
+        lone.poll_all();
+        lone.data(done, done / 4 * 4, 4 * MTU);
+        done += 1;
+    }
+    lone.poll_all();
+    let timeout = lone.requester.poll_timeout().unwrap();
+    // The window shrinks, as nothing is heard.
+    lone.sleep(timeout.since(lone.now));
+    lone.poll_all();
+    lone.requester.not_kept();
+    let asked = lone.poll_psns().len();
+    assert!((1..20).contains(&asked), "{asked} READs at once");
+}
