@@ -151,9 +151,11 @@ enum Owed {
     Nothing,
     /// Of the latest request that is not a READ or atomic.
     Acknowledgement,
-    /// The packet that is expected is missing. Of those behind it that came `last` is the last.
+    /// The packet that is expected is missing. Of those behind it that came `last` is the last. `acknowledges` says
+    /// that this is in place of an acknowledgement.
     SequenceNak {
         last: Psn,
+        acknowledges: bool,
     },
     /// The packet that is expected found no receive.
     RnrNak,
@@ -545,7 +547,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         if self.sequence.told == Told::Nothing {
             // Rules: NAK-2
             self.sequence.ask_for_expected(psn);
-        } else if let Owed::SequenceNak { last } = &mut self.sequence.owed {
+        } else if let Owed::SequenceNak { last, .. } = &mut self.sequence.owed {
             if last.is_before(psn) {
                 *last = psn;
             }
@@ -585,12 +587,10 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         let was_told = mem::replace(&mut self.sequence.told, Told::Nothing) == Told::Missing
             && self.sequence.owed == Owed::Nothing;
         let last = match self.sequence.owed {
-            Owed::SequenceNak { last } => Some(last),
+            Owed::SequenceNak { last, .. } => Some(last),
             _ => self.sequence.behind.take(),
         };
-        if matches!(self.sequence.owed, Owed::SequenceNak { .. } | Owed::RnrNak) {
-            self.sequence.owed = Owed::Nothing; // What it was to ask for is here.
-        }
+        self.sequence.withdraw_nak(); // What it was to ask for is here.
         match self.execute(packet, request, host) {
             Ok(()) => {
                 // Rules: ACK-23

@@ -112,7 +112,20 @@ impl<P, G> Sequence<P, G> {
     /// Owes a NAK that asks for the expected packet, because the later packet `last` has arrived.
     pub(super) fn ask_for_expected(&mut self, last: Psn) {
         self.told = Told::Missing;
-        self.owed = Owed::SequenceNak { last };
+        self.owed = Owed::SequenceNak {
+            last,
+            acknowledges: self.owed == Owed::Acknowledgement,
+        };
+    }
+
+    /// Owes a NAK no more. An acknowledgement that it was in place of is owed again.
+    // Rules: ACK-1
+    pub(super) fn withdraw_nak(&mut self) {
+        self.owed = match self.owed {
+            Owed::SequenceNak { acknowledges, .. } if acknowledges => Owed::Acknowledgement,
+            Owed::SequenceNak { .. } | Owed::RnrNak => Owed::Nothing,
+            owed => owed,
+        };
     }
 
     /// Takes the reply that is owed. Returns its PSN and AETH.

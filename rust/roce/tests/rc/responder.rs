@@ -1079,6 +1079,11 @@ fn a_gap_that_closes_is_acknowledged_at_once() {
     lone.quiet_request(1, write_only(0, 1), 1);
     lone.quiet_request(2, write_only(0, 1), 1);
     assert_eq!(lone.replies(), []);
+    // But not so the acknowledgement that the NAK would have been, too.
+    lone.quiet_request(4, write_only(0, 1), 1);
+    lone.request(3, write_only(0, 1), 1);
+    lone.quiet_request(4, write_only(0, 1), 1);
+    assert_eq!(lone.replies(), [(4, Says::Ack)]);
 }
 
 // Rules: NAK-4
