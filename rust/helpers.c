@@ -207,6 +207,21 @@ void rust_helper_mem_cgroup_put(struct mem_cgroup *memcg)
 	mem_cgroup_put(memcg);
 }
 
+const struct cred *rust_helper_current_cred(void)
+{
+	return current_cred();
+}
+
+const struct cred *rust_helper_override_creds(const struct cred *cred)
+{
+	return override_creds(cred);
+}
+
+const struct cred *rust_helper_revert_creds(const struct cred *cred)
+{
+	return revert_creds(cred);
+}
+
 /* Persistent memory */
 
 #include <linux/ioport.h>

@@ -11,8 +11,13 @@
 //!
 //! The cache consists of chunks, each of 2 MiB of addresses with pages of 4 KiB. They are created
 //! as they are used, so a region may cover the whole address space of its process. A region has at
-//! most [`MAX_CHUNKS`]; beyond that an old one is removed for each new one. They are charged to the
-//! process, regardless of the task that creates them.
+//! most [`MAX_CHUNKS`]; beyond that an old one is removed for each new one.
+//!
+//! # Owner
+//!
+//! Workers fault in for the process that made the region. They do so with its rights: quotas of files and the
+//! blocks that a file system reserves for root hold. Chunks, page tables and pages of files are charged to its
+//! control group. Huge pages and the policy for NUMA nodes are those of the worker.
 //!
 //! # Invalidation
 //!
@@ -54,6 +59,7 @@ use core::{
     ptr, //
 };
 use kernel::{
+    cred::Credential,
     error::to_result,
     ffi::c_void,
     mm::{
@@ -839,7 +845,7 @@ struct Growth {
 /// Its pages are reached by [`Pages`].
 #[pin_data]
 pub struct OnDemand {
-    mm: ARef<Mm>,
+    owner: Owner,
     /// The address of its first byte in the process.
     start: usize,
     len: u64,
@@ -853,20 +859,46 @@ pub struct OnDemand {
     growth: Mutex<Growth>,
 }
 
-/// Runs `f`. Allocations with `GFP_KERNEL_ACCOUNT` are charged to the owner of `mm`.
-fn charged_to<R>(mm: &Mm, f: impl FnOnce() -> R) -> R {
-    // SAFETY: The memory map is valid.
-    let memcg = unsafe { bindings::get_mem_cgroup_from_mm(mm.as_raw()) };
-    // SAFETY: The group is held until it is replaced below.
-    let before = unsafe { bindings::set_active_memcg(memcg) };
-    let result = f();
-    // SAFETY: `before` was the group of this thread, and so is valid. The reference to `memcg` was
-    // taken above.
-    unsafe {
-        bindings::set_active_memcg(before);
-        bindings::mem_cgroup_put(memcg);
+/// Who pays for faults, and whose rights they have. Workers fault in, and the kernel would take them for the process:
+/// root, without a control group.
+struct Owner {
+    mm: ARef<Mm>,
+    credentials: ARef<Credential>,
+}
+
+impl Owner {
+    /// Returns the calling process, if one calls.
+    fn current() -> Option<Self> {
+        let mm = ARef::from(&**kernel::current!().mm()?);
+        // SAFETY: The task does not change its credentials meanwhile, as it is here.
+        let credentials = unsafe { Credential::from_ptr(bindings::current_cred()) };
+        Some(Self {
+            mm,
+            credentials: credentials.into(),
+        })
     }
-    result
+
+    /// Runs `f` with the rights of the owner. Its allocations that are accounted, and pages that it reads from files,
+    /// are charged to the control group of the owner. Task context.
+    fn run<R>(&self, f: impl FnOnce() -> R) -> R {
+        // SAFETY: The memory map is valid.
+        let memcg = unsafe { bindings::get_mem_cgroup_from_mm(self.mm.as_raw()) };
+        // SAFETY: The group is held until it is replaced below, and `self` holds the credentials.
+        let (before, rights) = unsafe {
+            (
+                bindings::set_active_memcg(memcg),
+                bindings::override_creds(self.credentials.as_ptr()),
+            )
+        };
+        let result = f();
+        // SAFETY: Both were those of this task before, and so are valid. The reference to `memcg` was taken above.
+        unsafe {
+            bindings::revert_creds(rights);
+            bindings::set_active_memcg(before);
+            bindings::mem_cgroup_put(memcg);
+        }
+        result
+    }
 }
 
 impl OnDemand {
@@ -884,13 +916,10 @@ impl OnDemand {
             return Err(EINVAL);
         }
         let start = usize::try_from(start).map_err(|_| EINVAL)?;
-        let mm: ARef<Mm> = match kernel::current!().mm() {
-            Some(mm) => ARef::from(&**mm),
-            None => return Err(EINVAL),
-        };
+        let owner = Owner::current().ok_or(EINVAL)?;
         Arc::pin_init(
             try_pin_init!(Self {
-                mm,
+                owner,
                 start,
                 len,
                 writable,
@@ -950,7 +979,7 @@ impl OnDemand {
     }
 
     /// Runs `f` on the pages of the `len` bytes at `at`, for at most [`FAULT_PAGES`] of one chunk at a
-    /// time, with a reference to the memory map. Sleeps.
+    /// time, with a reference to the memory map, as their [owner](Owner::run). Sleeps.
     ///
     /// # Errors
     ///
@@ -970,17 +999,19 @@ impl OnDemand {
             .and_then(|end| end.checked_next_multiple_of(PAGE_SIZE))
             .ok_or(EFAULT)?;
         next &= !(PAGE_SIZE - 1);
-        let mm = MmWithUser::into_mmput_async(self.mm.mmget_not_zero().ok_or(EFAULT)?);
-        while next < end {
-            let chunk = self.chunk_for(&mm, next)?;
-            let stop = chunk.start.saturating_add(CHUNK_BYTES).min(end);
-            while next < stop {
-                let upto = next.saturating_add(FAULT_PAGES * PAGE_SIZE).min(stop);
-                f(&mm, &chunk, next, upto)?;
-                next = upto;
+        let mm = MmWithUser::into_mmput_async(self.owner.mm.mmget_not_zero().ok_or(EFAULT)?);
+        self.owner.run(|| -> Result {
+            while next < end {
+                let chunk = self.chunk_for(&mm, next)?;
+                let stop = chunk.start.saturating_add(CHUNK_BYTES).min(end);
+                while next < stop {
+                    let upto = next.saturating_add(FAULT_PAGES * PAGE_SIZE).min(stop);
+                    f(&mm, &chunk, next, upto)?;
+                    next = upto;
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Writes back known pages of the `len` bytes at `at` from the caches. Other pages of `persistent`
@@ -1035,7 +1066,7 @@ impl OnDemand {
         Some(self.chunks.get(place, &guard)?.into())
     }
 
-    /// Returns the chunk for `address`. Creates it if there is none.
+    /// Returns the chunk for `address`. Creates it if there is none. The [owner](Owner::run) calls.
     fn chunk_for(&self, mm: &MmWithUser, address: usize) -> Result<Arc<Chunk>> {
         let place = self.place_of(address)?;
         if let Some(chunk) = self.find(place) {
@@ -1047,11 +1078,8 @@ impl OnDemand {
         }
         self.make_room(growth);
         let start = address / CHUNK_BYTES * CHUNK_BYTES;
-        let chunk = charged_to(mm, || -> Result<_> {
-            let chunk = Arc::pin_init(Chunk::new(mm, start, self.persistent), GFP_KERNEL_ACCOUNT)?;
-            self.chunks.reserve_at(place)?.publish(chunk.clone())?;
-            Ok(chunk)
-        })?;
+        let chunk = Arc::pin_init(Chunk::new(mm, start, self.persistent), GFP_KERNEL_ACCOUNT)?;
+        self.chunks.reserve_at(place)?.publish(chunk.clone())?;
         growth.count = growth.count.saturating_add(1);
         Ok(chunk)
     }
