@@ -13,10 +13,11 @@ use kernel::task::Kuid;
 use rdma::net::HeldPacket;
 use rdma::share::{Charge, Share};
 use rdma::sync::Marked;
+use rdma::user::current_user;
 use rdma::work::{Flags, Queue};
 
 use crate::keys::MW_INDICES;
-use crate::table::AH_NUMBERS;
+use crate::table::{AH_NUMBERS, MAX_PD};
 
 /// Bytes of packets that wait for the memory of one process, including the kernel's own data: several
 /// full queues of the largest packets.
@@ -30,6 +31,9 @@ const MAX_AHS: usize = (*AH_NUMBERS.end() as usize + 1) / 8;
 
 /// Memory windows of one context. Its memory may end first.
 const MAX_WINDOWS: usize = (*MW_INDICES.end() - *MW_INDICES.start() + 1) as usize / 8;
+
+/// Protection domains of one context. The core's memory for these takes some megabytes.
+const MAX_PDS: usize = MAX_PD as usize / 64;
 
 /// Workers that fault in memory for one context, on each NUMA node. Further faults wait in line behind
 /// those of the same process.
@@ -49,6 +53,8 @@ struct Numbers {
     ahs: Arc<Share>,
     /// Memory windows.
     windows: Arc<Share>,
+    /// Protection domains.
+    pds: Arc<Share>,
     /// Memberships of queue pairs in multicast groups.
     attached: Arc<Share>,
     /// Bytes of waiting packets.
@@ -61,6 +67,7 @@ impl Numbers {
         Ok(Self {
             ahs: Share::new(MAX_AHS.saturating_mul(times))?,
             windows: Share::new(MAX_WINDOWS.saturating_mul(times))?,
+            pds: Share::new(MAX_PDS.saturating_mul(times))?,
             attached: Share::new(MAX_ATTACHED.saturating_mul(times))?,
             held_bytes: Share::new(MOST_HELD_BYTES.saturating_mul(times))?,
         })
@@ -70,10 +77,11 @@ impl Numbers {
         let Self {
             ahs,
             windows,
+            pds,
             attached,
             held_bytes,
         } = self;
-        [ahs, windows, attached, held_bytes]
+        [ahs, windows, pds, attached, held_bytes]
             .iter()
             .any(|share| share.used() > 0)
     }
@@ -85,7 +93,7 @@ const CONTEXTS_OF_A_USER: usize = 4;
 /// A user that has opened a device. A process may open it once for each file that it may have, so
 /// contexts alone would not bound it.
 struct User {
-    euid: Kuid,
+    id: Kuid,
     contexts: usize,
     numbers: Arc<Numbers>,
     pagers: Arc<Share>,
@@ -111,17 +119,17 @@ impl Users {
         Arc::pin_init(users, GFP_KERNEL)
     }
 
-    /// Counts a context of `euid`, until [`leave`](Self::leave). Returns the shares of the user.
-    fn enter(&self, euid: Kuid) -> Result<(Arc<Numbers>, Arc<Share>)> {
+    /// Counts a context of the user `id`, until [`leave`](Self::leave). Returns the shares of the user.
+    fn enter(&self, id: Kuid) -> Result<(Arc<Numbers>, Arc<Share>)> {
         let mut users = self.users.lock();
-        if let Some(user) = users.iter_mut().find(|user| user.euid == euid) {
+        if let Some(user) = users.iter_mut().find(|user| user.id == id) {
             user.contexts = user.contexts.saturating_add(1);
             return Ok((user.numbers.clone(), user.pagers.clone()));
         }
         let numbers = Arc::new(Numbers::new(CONTEXTS_OF_A_USER)?, GFP_KERNEL_ACCOUNT)?;
         let pagers = Share::new(pagers_of_a_user())?;
         let user = User {
-            euid,
+            id,
             contexts: 1,
             numbers: numbers.clone(),
             pagers: pagers.clone(),
@@ -136,11 +144,11 @@ impl Users {
         Ok((numbers, pagers))
     }
 
-    /// Removes a context of `euid`. The user is remembered while any of its share is in use, even by a
+    /// Removes a context of the user `id`. The user is remembered while any of its share is in use, even by a
     /// closed context.
-    fn leave(&self, euid: Kuid) {
+    fn leave(&self, id: Kuid) {
         let mut users = self.users.lock();
-        if let Some(user) = users.iter_mut().find(|user| user.euid == euid) {
+        if let Some(user) = users.iter_mut().find(|user| user.id == id) {
             user.contexts = user.contexts.saturating_sub(1);
         }
         // Newer compilers keep a check that the count of `enumerate` does not overflow.
@@ -207,6 +215,15 @@ impl Context {
     /// `ENOMEM` if there are too many.
     pub(crate) fn take_window(&self) -> Result<[Charge; 2]> {
         self.take(|numbers| &numbers.windows)
+    }
+
+    /// Charges a protection domain.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if there are too many.
+    pub(crate) fn take_pd(&self) -> Result<[Charge; 2]> {
+        self.take(|numbers| &numbers.pds)
     }
 
     /// Charges a membership in a group.
@@ -293,7 +310,7 @@ impl Attached {
 pub(crate) struct OpenContext {
     context: Arc<Context>,
     users: Arc<Users>,
-    euid: Kuid,
+    user: Kuid,
 }
 
 impl OpenContext {
@@ -303,13 +320,13 @@ impl OpenContext {
     ///
     /// `ENOMEM`.
     pub(crate) fn new(users: &Arc<Users>) -> Result<Self> {
-        let euid = Kuid::current_euid();
-        let of_user = users.enter(euid)?;
-        let context = Context::new(of_user).inspect_err(|_| users.leave(euid))?;
+        let user = current_user();
+        let of_user = users.enter(user)?;
+        let context = Context::new(of_user).inspect_err(|_| users.leave(user))?;
         Ok(Self {
             context,
             users: users.clone(),
-            euid,
+            user,
         })
     }
 }
@@ -325,6 +342,6 @@ impl Deref for OpenContext {
 impl Drop for OpenContext {
     fn drop(&mut self) {
         self.context.is_closed.write_once(true);
-        self.users.leave(self.euid);
+        self.users.leave(self.user);
     }
 }

@@ -23,7 +23,7 @@ use crate::qp::Shared;
 use crate::queues::Queues;
 use crate::stats::{Counter, Stats};
 use crate::steering::Senders;
-use crate::table::{AH_NUMBERS, QPNS};
+use crate::table::{AH_NUMBERS, MAX_PD, QPNS};
 
 /// A device.
 #[pin_data]
@@ -206,7 +206,6 @@ pub(crate) const MAX_SRQ_SGE: u32 = limits::MAX_SGE as u32;
 pub(crate) const MAX_CQE: u32 = (1 << 22) - 1;
 const MAX_CQ: u32 = 1 << 20;
 const MAX_SRQ: u32 = 1 << 20;
-const MAX_PD: u32 = 1 << 20;
 const MAX_RES_RD_ATOM: u32 = 0x3_f000;
 const GID_TABLE_LEN: u16 = 1024;
 /// `IB_PORT_CM_SUP`.

@@ -13,6 +13,9 @@ pub(crate) const QPNS: RangeInclusive<u32> = 0x10..=0xf_ffff;
 /// Numbers of address handles that are given out; 0 says that there is none.
 pub(crate) const AH_NUMBERS: RangeInclusive<u32> = 1..=0xff_ffff;
 
+/// Protection domains of a device: as many as rdma_rxe has.
+pub(crate) const MAX_PD: u32 = 1 << 20;
+
 /// Numbers of counters that are given out; 0 says that there is none.
 pub(crate) const COUNTER_NUMBERS: RangeInclusive<u32> = 1..=0x7fff_ffff;
 

@@ -11,6 +11,7 @@ mod details;
 mod mad;
 mod mr;
 mod mw;
+mod pd;
 pub(crate) mod port;
 mod post;
 mod qp;
@@ -46,7 +47,6 @@ use crate::attach::Attached;
 use crate::context::OpenContext;
 use crate::device::Device;
 use crate::stats;
-use crate::table::PdId;
 
 /// The verbs of ferroce.
 pub(crate) struct Verbs;
@@ -57,7 +57,7 @@ const RDMA_DRIVER_RXE: u32 = 14;
 impl Driver for Verbs {
     type Device = Attached;
     type Ucontext = OpenContext;
-    type Pd = PdId;
+    type Pd = pd::Handle;
     type Cq = Arc<crate::cq::Cq>;
     type Qp = qp::Handle;
     type Srq = Arc<crate::srq::Srq>;
@@ -140,10 +140,10 @@ impl Operations for Verbs {
 
     fn alloc_pd(
         _device: &IbDevice<Self>,
-        _ucontext: Option<&IbUcontext<Self>>,
+        ucontext: Option<&IbUcontext<Self>>,
         _udata: &mut Udata<'_>,
-    ) -> Result<PdId> {
-        Ok(PdId::new())
+    ) -> Result<Self::Pd> {
+        pd::alloc(ucontext)
     }
 
     fn create_cq(

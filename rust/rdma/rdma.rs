@@ -8,7 +8,7 @@
 //! own without a circle, as `scripts/circles` checks:
 //!
 //! - Primitives: [`sync`], [`sched`], [`time`], [`percpu`], [`slots`], [`done`], [`share`],
-//!   [`revocable`], [`crc`]; [`module`], which makes the module safe to unload; its users [`timer`],
+//!   [`user`], [`revocable`], [`crc`]; [`module`], which makes the module safe to unload; its users [`timer`],
 //!   [`work`] and [`table`].
 //! - Memory and the network: [`memory`], the operations on any memory; [`pmem`]; [`ring`], shared with a
 //!   process; [`sg`], scatter lists; [`net`].
@@ -43,6 +43,7 @@ pub mod sync;
 pub mod table;
 pub mod time;
 pub mod timer;
+pub mod user;
 pub mod work;
 
 // Memory and the network.

@@ -3,11 +3,13 @@
  * What one process can hold up, or take from others: queues so large that to move them takes a
  * while, and all that it can get of what there is for all.
  */
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -371,6 +373,91 @@ TEST(contexts_do_not_add_up)
 	other = begin_taking(take_by_many_contexts, &taken);
 	require((int)taken <= ends[1].attr.max_mcast_qp_attach / 2, "%u of %d members", taken,
 		ends[1].attr.max_mcast_qp_attach);
+	for (i = 0; i < 56; i++)
+		require_ok(attach(create_member(), 0));
+	end_taking(other);
+}
+
+#define SUBORDINATES 6
+
+/* Becomes OTHER_USER in a user namespace of its own, in which a privileged process gives it more users. */
+static void enter_namespace(int ready, int mapped)
+{
+	char byte = 0;
+
+	require_sys(setresuid(OTHER_USER, OTHER_USER, OTHER_USER));
+	require_sys(unshare(CLONE_NEWUSER));
+	/* Or nobody may write its map. */
+	require_sys(prctl(PR_SET_DUMPABLE, 1));
+	require(write(ready, &byte, 1) == 1, "write: %s", strerror(errno));
+	require(read(mapped, &byte, 1) == 1, "there is no map");
+}
+
+static unsigned int take_as_each(void)
+{
+	unsigned int count = 0;
+	uid_t user;
+
+	for (user = 1; user <= SUBORDINATES; user++) {
+		require_sys(seteuid(0));
+		require_sys(seteuid(user));
+		reopen(&ends[1]);
+		count += take_memberships();
+	}
+	return count;
+}
+
+static void map_users(pid_t pid)
+{
+	static const char map[] = "0 65534 1\n1 200000 100\n";
+	char path[64];
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/uid_map", pid);
+	fd = open(path, O_WRONLY);
+	require_sys(fd);
+	require(write(fd, map, sizeof(map) - 1) == sizeof(map) - 1, "%s: %s", path, strerror(errno));
+	close(fd);
+}
+
+/* The subordinate users have that until the caller ends. */
+static unsigned int take_by_subordinates(void)
+{
+	int ready[2], mapped[2];
+	unsigned int count;
+	pid_t child;
+	char byte = 0;
+
+	require_sys(pipe(ready));
+	require_sys(pipe(mapped));
+	child = fork();
+	require_sys(child);
+	if (!child) {
+		close(mapped[1]);
+		enter_namespace(ready[1], mapped[0]);
+		count = take_as_each();
+		if (write(ready[1], &count, sizeof(count)) != sizeof(count))
+			_exit(1);
+		if (read(mapped[0], &byte, 1))
+			_exit(1);
+		_exit(0);
+	}
+	close(ready[1]);
+	require(read(ready[0], &byte, 1) == 1, "there is no namespace");
+	map_users(child);
+	require(write(mapped[1], &byte, 1) == 1, "write: %s", strerror(errno));
+	require(read(ready[0], &count, sizeof(count)) == sizeof(count), "the other one failed");
+	return count;
+}
+
+TEST(subordinate_users_do_not_add_up)
+{
+	unsigned int taken, i;
+	pid_t other;
+
+	other = begin_taking(take_by_subordinates, &taken);
+	require((int)taken >= 56 && (int)taken <= ends[1].attr.max_mcast_qp_attach / 2, "%u of %d members",
+		taken, ends[1].attr.max_mcast_qp_attach);
 	for (i = 0; i < 56; i++)
 		require_ok(attach(create_member(), 0));
 	end_taking(other);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "rc.h"
+#include "verbs.h"
 
 #define BIG_CQE 32767
 
@@ -123,6 +124,41 @@ static void *ah(void)
 	return ibv_create_ah(end->pd, &attr);
 }
 
+static void *pd(void)
+{
+	return ibv_alloc_pd(end->context);
+}
+
+/*
+ * Page tables of on-demand memory: the page of zeros is mapped at one address of each. A worker of the kernel makes
+ * them. They stay when the region goes, and with it what is charged for the region itself.
+ */
+static void *page_table(void)
+{
+	const size_t length = 1ul << 36, span = 2 << 20, of_a_region = 256;
+	static struct ibv_sge sge;
+	static struct ibv_mr *mr;
+	static size_t count;
+	static char *zeros;
+
+	if (!zeros) {
+		zeros = mmap(NULL, length, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		require(zeros != MAP_FAILED, "mmap: %s", strerror(errno));
+		/* Or one huge page of zeros is mapped. */
+		require_sys(madvise(zeros, length, MADV_NOHUGEPAGE));
+	}
+	if (count % of_a_region == 0) {
+		if (mr)
+			require_ok(ibv_dereg_mr(mr));
+		mr = ibv_reg_mr(end->pd, zeros, length, IBV_ACCESS_ON_DEMAND);
+		if (!mr)
+			return NULL;
+	}
+	sge = (struct ibv_sge){ (uintptr_t)zeros + count++ * span, 1, mr->lkey };
+	errno = advise(end->pd, IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH, IB_UVERBS_ADVISE_MR_FLAG_FLUSH, &sge, 1);
+	return errno ? NULL : zeros;
+}
+
 static const struct kind {
 	const char *name;
 	void *(*create)(void);
@@ -131,6 +167,7 @@ static const struct kind {
 	{ "resized_cq", resized_cq },
 	{ "big_qp", big_qp }, { "small_qp", small_qp }, { "srq", srq }, { "mr", mr },
 	{ "scattered_mr", scattered_mr }, { "mw", mw }, { "ah", ah },
+	{ "pd", pd }, { "page_table", page_table },
 };
 
 int main(int argc, char **argv)

@@ -167,7 +167,7 @@ pub(super) fn advise(
 
 fn piece(pd: &IbPd<Verbs>, range: &AdvisedRange, intent: Intent) -> Result<Piece> {
     let (lkey, at, len) = (Lkey(range.lkey()), Iova(range.addr()), range.len());
-    let (memory, offset) = pd.device().keys().on_demand(**pd, lkey, at, len)?;
+    let (memory, offset) = pd.device().keys().on_demand(pd.id(), lkey, at, len)?;
     if intent == Intent::Write && !memory.is_writable() {
         return Err(EFAULT);
     }

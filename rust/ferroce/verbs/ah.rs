@@ -57,7 +57,7 @@ pub(super) fn create(pd: &IbPd<Verbs>, attr: &AhAttr<'_>, udata: &mut Udata<'_>)
 
     if !udata.is_user() {
         let address = pin_init!(Address {
-            pd: **pd,
+            pd: pd.id(),
             info <- rdma::new_irq_spinlock!(attr.info(), "ferroce::ah::Address"),
         });
         return Ok(Handle::Kernel(KBox::pin_init(address, GFP_ATOMIC)?));
@@ -68,7 +68,7 @@ pub(super) fn create(pd: &IbPd<Verbs>, attr: &AhAttr<'_>, udata: &mut Udata<'_>)
     let place = shared.objects.ahs.reserve(AH_NUMBERS)?;
     let number = place.id();
     let ah = Arc::pin_init(
-        Ah::new(**pd, destination(attr, number)?),
+        Ah::new(pd.id(), destination(attr, number)?),
         GFP_KERNEL_ACCOUNT,
     )?;
 

@@ -98,7 +98,7 @@ pub(super) fn register(pd: &IbPd<Verbs>, init: MrInit) -> Result<NewMr<Handle>> 
     };
     let origin = Origin::Process(init);
     let range = (Iova(iova), init.length);
-    let mr = pd.device().keys().add_mr(**pd, rights, range, pages)?;
+    let mr = pd.device().keys().add_mr(pd.id(), rights, range, pages)?;
     Ok(new_region(mr, origin))
 }
 
@@ -116,7 +116,7 @@ pub(super) fn register_dmabuf(pd: &IbPd<Verbs>, init: &DmaBufInit) -> Result<New
     let buf = DmaBuf::map(init.fd, init.offset, init.length, rights.may_change())?;
     let pages = Backing::DmaBuf(buf);
     let range = (Iova(init.iova), init.length);
-    let mr = pd.device().keys().add_mr(**pd, rights, range, pages)?;
+    let mr = pd.device().keys().add_mr(pd.id(), rights, range, pages)?;
     Ok(new_region(mr, Origin::DmaBuf(*init)))
 }
 
@@ -152,7 +152,7 @@ fn new_region(mr: Arc<Mr>, origin: Origin) -> NewMr<Handle> {
 /// Those of [`Rights::of_kernel`]; `EBUSY` if all keys are in use, `ENOMEM`.
 pub(super) fn register_kernel(pd: &IbPd<Verbs>, access: u32) -> Result<NewMr<Handle>> {
     let rights = Rights::of_kernel(access)?;
-    let mr = pd.device().keys().add_kernel_mr(**pd, rights)?;
+    let mr = pd.device().keys().add_kernel_mr(pd.id(), rights)?;
     Ok(new_region(mr, Origin::Kernel))
 }
 
@@ -165,7 +165,7 @@ pub(super) fn alloc(pd: &IbPd<Verbs>, most: u32) -> Result<NewMr<Handle>> {
     if most == 0 || most > MAX_FAST_PAGES {
         return Err(EINVAL);
     }
-    let mr = pd.device().keys().add_fast_mr(**pd, most)?;
+    let mr = pd.device().keys().add_fast_mr(pd.id(), most)?;
     let rkey = mr.key();
     Ok(NewMr {
         data: Handle::Fast(mr),

@@ -26,7 +26,7 @@ pub(crate) struct Handle {
 pub(super) fn alloc(pd: &IbPd<Verbs>, kind: MwKind) -> Result<NewMw<Handle>> {
     let context = pd.ucontext();
     let charges = context.map(|context| context.take_window()).transpose()?;
-    let mw = pd.device().keys().add_mw(**pd, kind)?;
+    let mw = pd.device().keys().add_mw(pd.id(), kind)?;
     Ok(NewMw {
         rkey: mw.key().0,
         data: Handle {

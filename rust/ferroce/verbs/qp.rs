@@ -205,7 +205,7 @@ pub(super) fn create(
         id: QpId::new(),
         qpn,
         service,
-        pd: **pd,
+        pd: pd.id(),
         owner,
         context: pd.ucontext().map(|context| Arc::clone(context)),
         send_cq: Arc::clone(init.send_cq),

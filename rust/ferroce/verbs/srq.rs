@@ -46,7 +46,7 @@ pub(super) fn create(
     };
     let scratch = Slots::new(shape.slot_bytes(), GFP_KERNEL_ACCOUNT)?;
     Arc::pin_init(
-        Srq::new(**pd, ring, *attr, scratch, upcall, posts),
+        Srq::new(pd.id(), ring, *attr, scratch, upcall, posts),
         GFP_KERNEL_ACCOUNT,
     )
 }
