@@ -23,8 +23,9 @@ use kernel::prelude::*;
 use kernel::sync::atomic::{Acquire, Atomic, Release};
 use rdma::net::{queue_purpose, HeldPacket, OwnFrames, PacketQueue, RxPacket};
 use rdma::sync::{bh_disabled, BhSpinLock, Marked};
+use rdma::timer::now_ns;
 
-use crate::policy::MOST_ASIDE;
+use crate::policy::{Stamp, LEFT_NS, MOST_ASIDE};
 use crate::stats::{Counter, Stats};
 use crate::steering::Senders;
 use crate::wake::{self, Put};
@@ -50,6 +51,8 @@ pub(crate) struct Backlog {
     is_open: Atomic<bool>,
     /// The work item of process context must continue.
     is_left: Atomic<bool>,
+    /// When it was left to that.
+    left_at: Atomic<u32>,
     /// The CPU that handles the packets, and the one that received them, while the backlog is open.
     cpu: Atomic<u32>,
     from: Atomic<u32>,
@@ -87,6 +90,7 @@ impl Backlog {
         pin_init!(Self {
             is_open: Atomic::new(false),
             is_left: Atomic::new(false),
+            left_at: Atomic::new(0),
             cpu: Atomic::new(u32::MAX),
             from: Atomic::new(u32::MAX),
             turn <- rdma::new_bh_spinlock!((), "ferroce::Backlog::turn"),
@@ -215,7 +219,15 @@ impl Backlog {
 
     /// Leaves the backlog to the work item of process context, which the caller must queue.
     pub(crate) fn leave(&self) {
+        self.left_at.write_once(Stamp::new(now_ns()).0);
         self.is_left.store(true, Release);
+    }
+
+    /// Returns true once if that work item has not begun for long, as beside a real-time task. The caller must queue
+    /// the work item of softirqs in its place.
+    pub(crate) fn take_over_late(&self) -> bool {
+        let left_at = || Stamp(self.left_at.read_once());
+        self.is_left.load(Acquire) && !left_at().is_within(now_ns(), LEFT_NS) && self.take_over()
     }
 
     /// Returns true once after [`leave`](Self::leave). The queue of work items orders this behind it.

@@ -52,12 +52,13 @@ pub(crate) fn handle_responses_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
 }
 
 /// Continues in process context on `cpu` with all pending work. Work that takes turns may get another CPU,
-/// unless its packets need order.
+/// unless its packets need order. The timer checks again: beside a real-time task no work item may begin.
 pub(crate) fn run_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     match qp.takes_turns() {
         true => run_at_leisure(qp, Some(cpu)),
         false => queue_on(qp, cpu),
     }
+    look_after(qp, LEFT_NS);
 }
 
 /// Continues in process context on `cpu`, behind the work items that wait there. They have high priority, unless they
@@ -98,19 +99,16 @@ fn queue_anywhere(qp: ArcBorrow<'_, Qp>) -> bool {
     queued.is_ok()
 }
 
-/// Leaves requests to the work item of process context on `cpu`, where work items are late. The timer checks again.
-pub(crate) fn leave_late(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
-    run_on(qp, cpu);
-    look_after(qp, LEFT_NS);
-}
-
 /// Continues in process context on a CPU that the scheduler chooses. If no CPU is idle, this may be the
-/// CPU that sent last.
+/// CPU that sent last. If the work item is queued already, that may be on a CPU where none begins: see [`run_on`].
 pub(crate) fn run_anywhere(qp: ArcBorrow<'_, Qp>) {
     if qp.takes_turns() {
         return run_at_leisure(qp, None);
     }
-    if !queue_anywhere(qp) || !qp.last_sent.is_within(RECENT_NS) {
+    if !queue_anywhere(qp) {
+        return look_after(qp, LEFT_NS);
+    }
+    if !qp.last_sent.is_within(RECENT_NS) {
         return;
     }
     if let Some(cpu) = qp.last_sent.cpu() {

@@ -106,7 +106,7 @@ fn send_by(qp: ArcBorrow<'_, Qp>, sender: SendBy<CpuId>) {
     match sender {
         SendBy::Here => run(qp, |_, _, _| {}),
         SendBy::Process(cpu) => leave_to(qp, cpu),
-        SendBy::Queued(cpu) => kick::leave_late(qp, cpu),
+        SendBy::Queued(cpu) => kick::run_on(qp, cpu),
         SendBy::Softirq(cpu) => kick::send_on(qp, cpu),
         SendBy::Beside => {
             if !kick::run_at(qp, qp.stream.place()) {
@@ -439,6 +439,9 @@ fn handle_held(qp: &Qp, half: &mut SendHalf, deferred: &mut Deferred, now: Insta
 
 impl TimerCallback for Qp {
     fn expired(this: ArcBorrow<'_, Self>) {
+        if this.backlog.take_over_late() {
+            kick::handle_backlog_on(this, CpuId::current());
+        }
         let (mut has_unsent, mut late) = (false, None);
         let run = run_at(this, None, |half, deferred, now| {
             if !half.waiting.holds_packets() {
