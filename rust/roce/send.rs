@@ -156,7 +156,7 @@ struct Sequence {
     cursor: usize,
     /// READs and atomics that were begun and are not complete.
     unanswered: u16,
-    /// Packets since the last that asked for an acknowledgement.
+    /// Packets since the last that asked for an acknowledgement, or that is answered.
     since_ack_req: u32,
     /// A timeout came since all was acknowledged: the peer may lack all that was sent before it.
     may_lack_all: bool,

@@ -694,8 +694,8 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             return sequence.go_back();
         };
         // All is sent again already, as far as the window allows. A repair would end that.
-        let is_repairing = sequence.repair.is_some_and(|repair| repair.is_under_way);
-        if sequence.sends_again() && sequence.blocked == Some(Blocked::PsnWindow) && !is_repairing {
+        let is_closed = sequence.blocked == Some(Blocked::PsnWindow);
+        if sequence.sends_again() && is_closed && !sequence.is_repairing() {
             return sequence.go_back();
         }
         let (missing, stop) = sequence.oldest_missing(oldest);
@@ -874,6 +874,11 @@ impl Sequence {
     /// Returns true if `psn` was sent again, alone or with all behind it.
     fn was_sent_again(&self, psn: Psn) -> bool {
         psn.is_before(self.asked_again_to) || self.repairs(psn) || self.gaps.has_guessed(psn)
+    }
+
+    /// Returns true if packets of a repair are to be sent now.
+    pub(super) fn is_repairing(&self) -> bool {
+        self.repair.is_some_and(|repair| repair.is_under_way)
     }
 
     /// Returns true if packets are to be sent again, but the host has not asked for any since.

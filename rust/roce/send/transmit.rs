@@ -446,7 +446,7 @@ impl Sequence {
     }
 
     /// Returns how many PSNs may be outstanding, before `next`. When the window has shrunk, none of these
-    /// packets may ask for an acknowledgement. One more PSN, which asks for it, is allowed then.
+    /// packets may ask for an acknowledgement, or be answered. One more PSN, which asks for it, is allowed then.
     fn most_psns(&self) -> u32 {
         self.pace.psns().max(self.since_ack_req.saturating_add(1))
     }
@@ -558,11 +558,12 @@ impl Sequence {
             self.round_trip
                 .begin(self.next.add(segment.psns), ahead, now);
         }
-        // A response acknowledges all before it.
-        self.since_ack_req = if wants_ack || entry.is_answered() {
-            0
-        } else {
-            self.since_ack_req.saturating_add(segment.psns)
+        self.since_ack_req = match entry.is_answered() {
+            // Of what is behind a repair its answer tells nothing.
+            true if self.is_repairing() => self.since_ack_req,
+            true => 0,
+            false if wants_ack => 0,
+            false => self.since_ack_req.saturating_add(segment.psns),
         };
         if segment.ends {
             // Rules: SEG-10

@@ -2392,3 +2392,26 @@ fn reads_go_back_within_the_window() {
     let asked = lone.poll_psns().len();
     assert!((1..20).contains(&asked), "{asked} READs at once");
 }
+
+// Rules: SEG-17
+#[test]
+fn a_window_that_shrinks_behind_a_repaired_read_has_an_acknowledgement_asked_for() {
+    const READ: u32 = 2 * MTU;
+    let mut lone = Lone::with(with_timeout(0), &[(read(0), READ), (write(0), 1000 * MTU)]);
+    // The READ, and 20 packets that do not ask.
+    for _ in 0..21 {
+        let (bth, _) = lone.poll().unwrap();
+        assert!(!bth.ack_req);
+    }
+    lone.data(1, 0, READ);
+    let (_, again) = lone.poll().unwrap();
+    assert_eq!(reads(vec![again]), [(0, MTU)]);
+    for cut in 0..16 {
+        let now = lone.now.after_ns(cut * 60_000);
+        lone.requester.congested(now);
+    }
+    lone.data(0, 0, MTU);
+    assert_eq!(lone.statuses(), ok(0..1));
+    let (bth, (psn, ..)) = lone.poll().unwrap();
+    assert_eq!((psn, bth.ack_req), (22, true));
+}
