@@ -78,6 +78,16 @@ pub(crate) enum Aside {
     First(CpuId),
 }
 
+/// What a timer has to do for a backlog that was left to the work item of process context.
+pub(crate) enum TakeOver {
+    /// Nothing: it is not left.
+    Nothing,
+    /// To check again: the work item may still begin.
+    Later,
+    /// To queue the work item of softirqs in its place.
+    Now,
+}
+
 /// The reason for which a packet was not appended.
 enum Declined {
     /// All earlier packets are handled.
@@ -223,11 +233,18 @@ impl Backlog {
         self.is_left.store(true, Release);
     }
 
-    /// Returns true once if that work item has not begun for long, as beside a real-time task. The caller must queue
-    /// the work item of softirqs in its place.
-    pub(crate) fn take_over_late(&self) -> bool {
-        let left_at = || Stamp(self.left_at.read_once());
-        self.is_left.load(Acquire) && !left_at().is_within(now_ns(), LEFT_NS) && self.take_over()
+    /// Takes it back if that work item has not begun for long, as beside a real-time task.
+    pub(crate) fn take_over_late(&self) -> TakeOver {
+        if !self.is_left.load(Acquire) {
+            return TakeOver::Nothing;
+        }
+        if Stamp(self.left_at.read_once()).is_within(now_ns(), LEFT_NS) {
+            return TakeOver::Later;
+        }
+        match self.take_over() {
+            true => TakeOver::Now,
+            false => TakeOver::Nothing,
+        }
     }
 
     /// Returns true once after [`leave`](Self::leave). The queue of work items orders this behind it.

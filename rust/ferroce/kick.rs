@@ -52,11 +52,13 @@ pub(crate) fn handle_responses_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
 }
 
 /// Continues in process context on `cpu` with all pending work. Work that takes turns may get another CPU,
-/// unless its packets need order. The timer checks again: beside a real-time task no work item may begin.
+/// unless its packets need order. The timer checks requests and the backlog again: beside a real-time task no work
+/// item may begin.
 pub(crate) fn run_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
-    match qp.takes_turns() {
-        true => run_at_leisure(qp, Some(cpu)),
-        false => queue_on(qp, cpu),
+    if qp.takes_turns() {
+        let _ = run_at_leisure(qp, Some(cpu));
+    } else {
+        queue_on(qp, cpu);
     }
     look_after(qp, LEFT_NS);
 }
@@ -102,13 +104,15 @@ fn queue_anywhere(qp: ArcBorrow<'_, Qp>) -> bool {
 /// Continues in process context on a CPU that the scheduler chooses. If no CPU is idle, this may be the
 /// CPU that sent last. If the work item is queued already, that may be on a CPU where none begins: see [`run_on`].
 pub(crate) fn run_anywhere(qp: ArcBorrow<'_, Qp>) {
-    if qp.takes_turns() {
-        return run_at_leisure(qp, None);
-    }
-    if !queue_anywhere(qp) {
+    let takes_turns = qp.takes_turns();
+    let is_queued = match takes_turns {
+        true => run_at_leisure(qp, None),
+        false => queue_anywhere(qp),
+    };
+    if !is_queued {
         return look_after(qp, LEFT_NS);
     }
-    if !qp.last_sent.is_within(RECENT_NS) {
+    if takes_turns || !qp.last_sent.is_within(RECENT_NS) {
         return;
     }
     if let Some(cpu) = qp.last_sent.cpu() {
@@ -117,23 +121,24 @@ pub(crate) fn run_anywhere(qp: ArcBorrow<'_, Qp>) {
 }
 
 /// Continues in process context at normal priority, as for the rest of a long run; on `cpu`, if there is
-/// one. Work that takes turns and has waited long may get another CPU, and has high priority once.
-pub(crate) fn run_at_leisure(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>) {
+/// one. Work that takes turns and has waited long may get another CPU, and has high priority once. Returns false if the
+/// work item is queued already. Any context.
+pub(crate) fn run_at_leisure(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>) -> bool {
     let may_move = qp.takes_turns() && !qp.fixed.service.needs_order();
     let is_apart = may_move && qp.stream.needs_worker();
     if is_apart && qp.stream.comes_first() {
-        let _ = queue_anywhere(qp);
-        return;
+        return queue_anywhere(qp);
     }
     let queues = &qp.shared().queues;
     // Before it runs.
     qp.stream.note_queued();
-    let _ = match cpu.filter(|_| !is_apart) {
+    let queued = match cpu.filter(|_| !is_apart) {
         Some(cpu) => queues
             .bound
             .enqueue_on::<Arc<Qp>, { work::RUN }>(cpu, qp.into()),
         None => queues.unbound.enqueue::<Arc<Qp>, { work::RUN }>(qp.into()),
     };
+    queued.is_ok()
 }
 
 /// Sends pending requests as `placement` says. Returns false if the caller should do so now.

@@ -18,13 +18,14 @@ use roce::send::SendState;
 use roce::time::Instant;
 use roce::wire::Packet;
 
+use crate::backlog::TakeOver;
 use crate::early;
 use crate::flush::flush;
 use crate::held::{with_held, HELD_PACKETS};
 use crate::host::Deferred;
 use crate::kick;
 use crate::payload::{AtHand, Incoming};
-use crate::policy::{gains_by_group, Serve, RECENT_NS, SLOW_NS};
+use crate::policy::{gains_by_group, Serve, LEFT_NS, RECENT_NS, SLOW_NS};
 use crate::pump;
 use crate::qp::{Ends, Qp, Route, Run, SendHalf};
 use crate::stats::Counter;
@@ -97,7 +98,7 @@ pub(crate) fn posted_receives(qp: ArcBorrow<'_, Qp>) {
     // Either this reads that the queue pair has failed, or the flush finds the posted requests.
     full_barrier();
     if qp.state() == State::Err {
-        kick::run_at_leisure(qp, None);
+        let _ = kick::run_at_leisure(qp, None);
     }
 }
 
@@ -127,12 +128,16 @@ fn leave_to(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
 }
 
 /// Continues in process context. If packets must not overtake each other, this is on the CPU that sent
-/// the last ones. Any context.
+/// the last ones. Process or softirq context.
 pub(crate) fn run_later(qp: ArcBorrow<'_, Qp>) {
     let needs_order = qp.fixed.service.needs_order();
-    match wake::place(qp.last_sent.cpu(), needs_order, || qp.is_stream()) {
-        Some(cpu) if !needs_order => kick::run_on(qp, cpu),
+    let is_queued = match wake::place(qp.last_sent.cpu(), needs_order, || qp.is_stream()) {
+        Some(cpu) if !needs_order => return kick::run_on(qp, cpu),
         cpu => kick::run_at_leisure(qp, cpu),
+    };
+    if !is_queued {
+        // Maybe where none begins: see `kick::run_on`.
+        kick::look_after(qp, LEFT_NS);
     }
 }
 
@@ -439,8 +444,10 @@ fn handle_held(qp: &Qp, half: &mut SendHalf, deferred: &mut Deferred, now: Insta
 
 impl TimerCallback for Qp {
     fn expired(this: ArcBorrow<'_, Self>) {
-        if this.backlog.take_over_late() {
-            kick::handle_backlog_on(this, CpuId::current());
+        match this.backlog.take_over_late() {
+            TakeOver::Nothing => {}
+            TakeOver::Later => kick::look_after(this, LEFT_NS),
+            TakeOver::Now => kick::handle_backlog_on(this, CpuId::current()),
         }
         let (mut has_unsent, mut late) = (false, None);
         let run = run_at(this, None, |half, deferred, now| {

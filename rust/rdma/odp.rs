@@ -17,7 +17,7 @@
 //!
 //! Workers fault in for the process that made the region. They do so with its rights: quotas of files and the
 //! blocks that a file system reserves for root hold. Chunks, page tables and pages of files are charged to its
-//! control group. Huge pages and the policy for NUMA nodes are those of the worker.
+//! control group. The policy for NUMA nodes, and the hugetlb controller, are those of the worker.
 //!
 //! # Invalidation
 //!
