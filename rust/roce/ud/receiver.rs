@@ -10,7 +10,7 @@ use crate::event::{AsyncEvent, Event};
 use crate::half::RecvState;
 use crate::host::{DatagramRecvHost, Fault, Flush, Handled, RecvHost, Span};
 use crate::limits::{FLUSH_BATCH, GRH_BYTES};
-use crate::num::Qpn;
+use crate::num::{Mtu, Qpn};
 use crate::wire::{Body, Datagram, Packet};
 use crate::wr::RecvRequest;
 
@@ -147,7 +147,7 @@ impl<P> Receiver<P> {
         // A sender of oversized datagrams must not be able to consume receives.
         let byte_len = packet.payload_len.saturating_add(GRH_BYTES);
         // Rules: UDX-8
-        if byte_len > recv.length {
+        if byte_len > recv.length || packet.payload_len > Mtu::B4096.bytes() {
             host.observe(Event::MessageDropped);
             self.kept = Some(recv);
             return Handled::Done;

@@ -396,6 +396,23 @@ fn what_cannot_be_received_is_dropped() {
 
 // Rules: UDX-8
 #[test]
+fn what_is_longer_than_any_mtu_is_dropped() {
+    let mut inbox = Inbox::new();
+    inbox.world.memory.resize(1 << 16, 0);
+    inbox.post(1, GRH_BYTES + 5000);
+    let with_length = |length: u16| {
+        let (mut packet, _) = datagram(4);
+        packet.payload_len = length.into();
+        (packet, vec![0; length.into()])
+    };
+    inbox.deliver(&with_length(4097));
+    assert_eq!(inbox.world.count(Event::MessageDropped), 1);
+    inbox.deliver(&with_length(4096));
+    assert_eq!(inbox.world.received_statuses(), [(1, Status::Success)]);
+}
+
+// Rules: UDX-8
+#[test]
 fn a_receive_without_room_for_the_header_gets_nothing() {
     let mut inbox = Inbox::new();
     inbox.post(1, GRH_BYTES - 1);
