@@ -34,17 +34,18 @@ pub(crate) fn remove(device: &Registered<Verbs>) {
 }
 
 /// Tells the users of a device if its port has become active, or is not active any more. May sleep.
+///
+/// Events of the netdev may come while a caller without the RTNL looks. What it has seen may then be out of date, so it
+/// looks again after each change.
 pub(crate) fn tell_state(device: &Registered<Verbs>, netdev: &NetDevice) {
-    let Some(active) = device.shared.port.update_active(netdev) else {
-        return;
-    };
-    if !active {
-        device.shared.stats.count(Counter::LinkDowned);
+    while let Some(active) = device.shared.port.update_active(netdev) {
+        if !active {
+            device.shared.stats.count(Counter::LinkDowned);
+        }
+        let event = match active {
+            true => PortEvent::Active,
+            false => PortEvent::Error,
+        };
+        device.dispatch_port_event(PORT.into(), event);
     }
-    let event = if active {
-        PortEvent::Active
-    } else {
-        PortEvent::Error
-    };
-    device.dispatch_port_event(PORT.into(), event);
 }
