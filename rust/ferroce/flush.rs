@@ -55,7 +55,7 @@ pub(crate) fn flush(qp: ArcBorrow<'_, Qp>) {
     tell(qp, &qp.fixed.recv_cq, deferred);
 
     if more {
-        let _ = kick::run_at_leisure(qp, None);
+        kick::flush_soon(qp);
     }
     arrange(qp, next);
 }

@@ -56,7 +56,7 @@ pub(crate) fn handle_responses_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
 /// item may begin.
 pub(crate) fn run_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     if qp.takes_turns() {
-        let _ = run_at_leisure(qp, Some(cpu));
+        let _ = queue_at_leisure(qp, Some(cpu));
     } else {
         queue_on(qp, cpu);
     }
@@ -104,15 +104,13 @@ fn queue_anywhere(qp: ArcBorrow<'_, Qp>) -> bool {
 /// Continues in process context on a CPU that the scheduler chooses. If no CPU is idle, this may be the
 /// CPU that sent last. If the work item is queued already, that may be on a CPU where none begins: see [`run_on`].
 pub(crate) fn run_anywhere(qp: ArcBorrow<'_, Qp>) {
-    let takes_turns = qp.takes_turns();
-    let is_queued = match takes_turns {
-        true => run_at_leisure(qp, None),
-        false => queue_anywhere(qp),
-    };
-    if !is_queued {
+    if qp.takes_turns() {
+        return run_at_leisure(qp, None);
+    }
+    if !queue_anywhere(qp) {
         return look_after(qp, LEFT_NS);
     }
-    if takes_turns || !qp.last_sent.is_within(RECENT_NS) {
+    if !qp.last_sent.is_within(RECENT_NS) {
         return;
     }
     if let Some(cpu) = qp.last_sent.cpu() {
@@ -121,9 +119,21 @@ pub(crate) fn run_anywhere(qp: ArcBorrow<'_, Qp>) {
 }
 
 /// Continues in process context at normal priority, as for the rest of a long run; on `cpu`, if there is
-/// one. Work that takes turns and has waited long may get another CPU, and has high priority once. Returns false if the
-/// work item is queued already. Any context.
-pub(crate) fn run_at_leisure(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>) -> bool {
+/// one. If the work item is queued already, the timer checks again: see [`run_on`].
+pub(crate) fn run_at_leisure(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>) {
+    if !queue_at_leisure(qp, cpu) {
+        look_after(qp, LEFT_NS);
+    }
+}
+
+/// Flushes in process context what is posted to a queue pair in ERR. Any context.
+pub(crate) fn flush_soon(qp: ArcBorrow<'_, Qp>) {
+    let _ = queue_at_leisure(qp, None);
+}
+
+/// Queues the work item at normal priority. Work that takes turns and has waited long may get another CPU, and has
+/// high priority once. Returns false if the work item is queued already.
+fn queue_at_leisure(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>) -> bool {
     let may_move = qp.takes_turns() && !qp.fixed.service.needs_order();
     let is_apart = may_move && qp.stream.needs_worker();
     if is_apart && qp.stream.comes_first() {

@@ -98,7 +98,7 @@ pub(crate) fn posted_receives(qp: ArcBorrow<'_, Qp>) {
     // Either this reads that the queue pair has failed, or the flush finds the posted requests.
     full_barrier();
     if qp.state() == State::Err {
-        let _ = kick::run_at_leisure(qp, None);
+        kick::flush_soon(qp);
     }
 }
 
@@ -131,13 +131,9 @@ fn leave_to(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
 /// the last ones. Process or softirq context.
 pub(crate) fn run_later(qp: ArcBorrow<'_, Qp>) {
     let needs_order = qp.fixed.service.needs_order();
-    let is_queued = match wake::place(qp.last_sent.cpu(), needs_order, || qp.is_stream()) {
-        Some(cpu) if !needs_order => return kick::run_on(qp, cpu),
+    match wake::place(qp.last_sent.cpu(), needs_order, || qp.is_stream()) {
+        Some(cpu) if !needs_order => kick::run_on(qp, cpu),
         cpu => kick::run_at_leisure(qp, cpu),
-    };
-    if !is_queued {
-        // Maybe where none begins: see `kick::run_on`.
-        kick::look_after(qp, LEFT_NS);
     }
 }
 

@@ -12,12 +12,11 @@ use rdma_bindings as bindings;
 /// The users of other namespaces are those that an administrator has given.
 pub fn current_user() -> Kuid {
     let root = Kuid::from_raw(bindings::kuid_t { val: 0 });
+    let mut user = Kuid::current_euid();
     // SAFETY: The process has credentials, and does not change them meanwhile, as it is here. They hold their
     // namespace, and each namespace holds its parent. What is read does not change.
     unsafe {
-        let credentials = bindings::current_cred();
-        let mut user = Kuid::from_raw((*credentials).euid);
-        let mut namespace = (*credentials).user_ns;
+        let mut namespace = (*bindings::current_cred()).user_ns;
         // At most 33: the kernel makes no deeper ones.
         while !(*namespace).parent.is_null() {
             let owner = Kuid::from_raw((*namespace).owner);
@@ -26,6 +25,6 @@ pub fn current_user() -> Kuid {
             }
             namespace = (*namespace).parent;
         }
-        user
     }
+    user
 }
