@@ -339,17 +339,23 @@ static unsigned int take_memberships(void)
 	return count;
 }
 
-TEST(memberships_are_left)
+/* Another process takes memberships so, and there are some left. */
+static void expect_memberships_left(unsigned int (*take)(void))
 {
 	unsigned int taken, i;
 	pid_t other;
 
-	other = begin_taking(take_memberships, &taken);
+	other = begin_taking(take, &taken);
 	require((int)taken >= 56 && (int)taken <= ends[1].attr.max_mcast_qp_attach / 2, "%u of %d members",
 		taken, ends[1].attr.max_mcast_qp_attach);
 	for (i = 0; i < 56; i++)
 		require_ok(attach(create_member(), 0));
 	end_taking(other);
+}
+
+TEST(memberships_are_left)
+{
+	expect_memberships_left(take_memberships);
 }
 
 /* It opens the device again whenever it gets no more. */
@@ -366,16 +372,8 @@ static unsigned int take_by_many_contexts(void)
 
 TEST(contexts_do_not_add_up)
 {
-	unsigned int taken, i;
-	pid_t other;
-
 	taker = OTHER_USER;
-	other = begin_taking(take_by_many_contexts, &taken);
-	require((int)taken <= ends[1].attr.max_mcast_qp_attach / 2, "%u of %d members", taken,
-		ends[1].attr.max_mcast_qp_attach);
-	for (i = 0; i < 56; i++)
-		require_ok(attach(create_member(), 0));
-	end_taking(other);
+	expect_memberships_left(take_by_many_contexts);
 }
 
 #define SUBORDINATES 6
@@ -452,15 +450,7 @@ static unsigned int take_by_subordinates(void)
 
 TEST(subordinate_users_do_not_add_up)
 {
-	unsigned int taken, i;
-	pid_t other;
-
-	other = begin_taking(take_by_subordinates, &taken);
-	require((int)taken >= 56 && (int)taken <= ends[1].attr.max_mcast_qp_attach / 2, "%u of %d members",
-		taken, ends[1].attr.max_mcast_qp_attach);
-	for (i = 0; i < 56; i++)
-		require_ok(attach(create_member(), 0));
-	end_taking(other);
+	expect_memberships_left(take_by_subordinates);
 }
 
 static int create_ah(void)
