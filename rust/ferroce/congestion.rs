@@ -91,12 +91,8 @@ pub(crate) fn handle_cnp(
 ) -> Result<(), Counter> {
     let qp = qp.ok_or(Counter::UnknownQp)?;
     check_icrc(datagram, first)?;
-    let ends = Ends {
-        ours: datagram.destination(),
-        theirs: datagram.source(),
-    };
     let mut half = qp.send.lock();
-    if half.route.as_ref().map(Route::ends) != Some(ends) {
+    if half.route.as_ref().map(Route::ends) != Some(Ends::of(datagram)) {
         return Err(Counter::BadSource);
     }
     let counter = match half.service.congested(now()) {

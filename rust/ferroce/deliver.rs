@@ -41,10 +41,7 @@ impl<'a> Delivery<'a> {
         Self {
             packet,
             is_marked: congestion::is_marked(datagram),
-            ends: Ends {
-                ours: datagram.destination(),
-                theirs: datagram.source(),
-            },
+            ends: Ends::of(datagram),
         }
     }
 

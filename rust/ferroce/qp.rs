@@ -10,7 +10,7 @@ use kernel::sync::atomic::{Acquire, Atomic, Full};
 use kernel::sync::{Arc, Mutex};
 use kernel::workqueue::{impl_has_work, new_work, Work};
 use rdma::ah::Gids;
-use rdma::net::{Credit, Path};
+use rdma::net::{Credit, Datagram, Path};
 use rdma::sync::{BhSpinLock, Marked};
 use rdma::timer::{impl_has_timer, Timer};
 use rdma::upcall::QpUpcall;
@@ -77,11 +77,26 @@ pub(crate) mod work {
     pub(crate) const RESPONSES: u64 = 7;
 }
 
-/// The two ends of a connection, as GIDs.
+/// The two ends of a connection, or of a packet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ends {
+    /// Our GID.
     pub(crate) ours: [u8; 16],
+    /// That of the peer.
     pub(crate) theirs: [u8; 16],
+    /// Packets enter no network, as both ends are of the same device. Others between the same GIDs are forged.
+    pub(crate) is_own: bool,
+}
+
+impl Ends {
+    /// Returns the ends of a received packet.
+    pub(crate) fn of(datagram: &Datagram) -> Self {
+        Self {
+            ours: datagram.destination(),
+            theirs: datagram.source(),
+            is_own: datagram.is_own(),
+        }
+    }
 }
 
 /// The path to the peer.
@@ -99,6 +114,7 @@ impl Route {
         Ends {
             ours: flow.local,
             theirs: flow.remote,
+            is_own: self.path.keeps_own(),
         }
     }
 

@@ -67,6 +67,11 @@ fn receive(device: &Device, datagram: RxPacket<'_>) -> Result<(), Counter> {
     if cnp::is_cnp(first, datagram.payload_len()) {
         return congestion::handle_cnp(device, named, &datagram, first);
     }
+    // Its packets enter no network. A stranger must not delay them.
+    // Rules: VAL-5
+    if named.is_some_and(|qp| qp.own_peer().is_some()) {
+        return Err(Counter::BadSource);
+    }
     // The CPU that handles those before it looks at it, so that this CPU gets done with a train.
     if let Some(qp) = named.filter(|qp| may_be_put_aside(qp) && qp.backlog.is_open()) {
         put_aside(qp, datagram.into_held(), None, context);

@@ -70,14 +70,15 @@ def icrc_ipv4(packet):
     return struct.pack("<I", zlib.crc32(bytes(masked)))
 
 
-def netns_socket(namespace):
-    """A packet socket on eth0 of a namespace."""
+def netns_socket(namespace, family=socket.AF_PACKET, protocol=socket.htons(3)):
+    """A raw socket of a namespace; a packet socket is one on eth0."""
     home = os.open("/proc/self/ns/net", os.O_RDONLY)
     there = os.open(f"/run/netns/{namespace}", os.O_RDONLY)
     try:
         os.setns(there, os.CLONE_NEWNET)
-        result = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-        result.bind(("eth0", 0))
+        result = socket.socket(family, socket.SOCK_RAW, protocol)
+        if family == socket.AF_PACKET:
+            result.bind(("eth0", 0))
     finally:
         os.setns(home, os.CLONE_NEWNET)
         os.close(home)
@@ -160,6 +161,7 @@ class Victim:
     SIZE = 65536
     MTU = 1024
     TIMEOUT = 14
+    PEER_GID = GID_B
 
     def __init__(self, context, wire, state=e.IBV_QPS_RTS, recvs=16, first_psn=0xFFFFF8):
         self.wire = wire
@@ -203,7 +205,7 @@ class Victim:
         attr.rq_psn = self.psn
         attr.max_dest_rd_atomic = 4
         attr.min_rnr_timer = 12
-        route = GlobalRoute(dgid=GID(GID_B), sgid_index=gid_index())
+        route = GlobalRoute(dgid=GID(self.PEER_GID), sgid_index=gid_index())
         attr.ah_attr = AHAttr(gr=route, is_global=1, port_num=1)
         self.qp.modify(attr, e.IBV_QP_STATE | e.IBV_QP_AV | e.IBV_QP_PATH_MTU |
                        e.IBV_QP_DEST_QPN | e.IBV_QP_RQ_PSN |
