@@ -9,6 +9,7 @@ use crate::{
             IPV6_BYTES,
             UDP_BYTES, //
         },
+        membership::is_multicast,
         neighbour::{
             self,
             Solicitation,
@@ -397,15 +398,27 @@ fn stop_listening(dev: &NetDevice, group: Option<[u8; 6]>) {
     }
 }
 
-/// Returns true if a packet with these headers is RoCEv2 for the default GID of `dev`.
+/// Returns true if a packet with these headers is RoCEv2 of another node for the default GID of `dev`.
 #[inline]
 fn is_roce(dev: &NetDevice, packet: &[u8; IPV6_BYTES + UDP_BYTES]) -> bool {
     let (header, udp) = packet.split_at(IPV6_BYTES);
     let [p0, p1] = ROCE_PORT.to_be_bytes();
+    let Some((rest, destination)) = header.split_last_chunk() else {
+        return false;
+    };
     matches!(udp, [_, _, d0, d1, ..] if (*d0, *d1) == (p0, p1))
-        && dev
-            .default_gid()
-            .is_some_and(|gid| header.last_chunk() == Some(&gid))
+        && dev.default_gid().as_ref() == Some(destination)
+        && rest
+            .last_chunk()
+            .is_some_and(|source| is_of_another(source, destination))
+}
+
+/// Returns true if a node with the address `source` can be the sender of a packet to `destination`: not a group,
+/// nor the unspecified address, nor the host itself. The IPv6 stack has the same rule for received packets.
+fn is_of_another(source: &[u8; 16], destination: &[u8; 16]) -> bool {
+    const LOOPBACK: u128 = 1;
+
+    !is_multicast(*source) && u128::from_be_bytes(*source) > LOOPBACK && source != destination
 }
 
 /// Copies the first bytes of a packet into `to`. Returns false if the packet is shorter than `to`.
