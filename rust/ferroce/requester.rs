@@ -338,6 +338,10 @@ fn send_here(
         qp.last_sent.note_acknowledged(is_known_received(&qp, half));
         return Run::Idle;
     }
+    if half.service.has_failed() && half.waiting.stops_sending() {
+        // Nothing needs the memory any more. This run may be the last that can announce the failure.
+        half.waiting.stop_sending(None);
+    }
     let needs_order = qp.fixed.service.needs_order();
     // Only this run knows the result of a fault. Another one would fault, and fail, again.
     // A retransmission after a timeout has no order to keep. A probe has, and so have new packets behind it:

@@ -11,6 +11,7 @@
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -145,6 +146,27 @@ static inline int dereg_raw(struct ibv_pd *pd, const struct raw_mr *mr)
 
 	command_add(&command, UVERBS_ATTR_DESTROY_MR_HANDLE, 0, mr->handle);
 	return command_run(&command, pd->context);
+}
+
+/* ---- counters ---------------------------------------------------------- */
+
+/* The kernel takes what it read within these for what there is. */
+#define COUNTERS_US 12000
+
+/* A counter of the device. */
+static inline uint64_t hw_counter(const struct end *end, const char *name)
+{
+	unsigned long long value;
+	char path[200];
+	FILE *file;
+
+	usleep(COUNTERS_US);
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/1/hw_counters/%s", end->dev, name);
+	file = fopen(path, "r");
+	require(file, "%s: %s", path, strerror(errno));
+	require(fscanf(file, "%llu", &value) == 1, "%s has no number", path);
+	fclose(file);
+	return value;
 }
 
 /* ---- memory ------------------------------------------------------------ */

@@ -177,30 +177,10 @@ static void expect_all(struct member *member, const char *who)
 	}
 }
 
-/* The kernel takes what it read within these for what there is. */
-#define COUNTERS_US 12000
-
-static uint64_t counter(unsigned int end, const char *name)
-{
-	unsigned long long value;
-	char path[200];
-	FILE *file;
-
-	usleep(COUNTERS_US);
-
-	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/1/hw_counters/%s",
-		 ends[end].dev, name);
-	file = fopen(path, "r");
-	require(file, "%s: %s", path, strerror(errno));
-	require(fscanf(file, "%llu", &value) == 1, "%s has no number", path);
-	fclose(file);
-	return value;
-}
-
 /* Whoever waits for memory alone gets all as well, and of nothing else there is too much. */
 static void others_can_wait(void)
 {
-	uint64_t dropped = counter(1, "drop_held"), held = counter(1, "held_pkts");
+	uint64_t dropped = hw_counter(&ends[1], "drop_held"), held = hw_counter(&ends[1], "held_pkts");
 	struct member alone;
 	int round;
 
@@ -212,15 +192,15 @@ static void others_can_wait(void)
 		expect_all(&alone, "who waits alone");
 	}
 	leave(&alone);
-	require(counter(1, "drop_held") == dropped, "no room for what waits: %llu dropped",
-		(unsigned long long)(counter(1, "drop_held") - dropped));
-	require(counter(1, "held_pkts") > held, "nothing had to wait: this tests nothing");
+	require(hw_counter(&ends[1], "drop_held") == dropped, "no room for what waits: %llu dropped",
+		(unsigned long long)(hw_counter(&ends[1], "drop_held") - dropped));
+	require(hw_counter(&ends[1], "held_pkts") > held, "nothing had to wait: this tests nothing");
 }
 
 static void in_rounds(struct member *members, unsigned int count, unsigned int rounds)
 {
 	struct ibv_ah *ah = address_of(members[0].group);
-	uint64_t held = counter(1, "held_pkts");
+	uint64_t held = hw_counter(&ends[1], "held_pkts");
 	unsigned int round, i;
 	char who[32];
 
@@ -236,8 +216,8 @@ static void in_rounds(struct member *members, unsigned int count, unsigned int r
 	}
 	for (i = 0; i < count; i++)
 		expect_no_wc(members[i].ud.rcq, 0);
-	require(counter(1, "held_pkts") > held, "nothing had to wait: this tests nothing");
-	note("%llu waited", (unsigned long long)(counter(1, "held_pkts") - held));
+	require(hw_counter(&ends[1], "held_pkts") > held, "nothing had to wait: this tests nothing");
+	note("%llu waited", (unsigned long long)(hw_counter(&ends[1], "held_pkts") - held));
 	for (i = 0; i < count; i++)
 		leave(&members[i]);
 	others_can_wait();
@@ -302,7 +282,7 @@ static void one_goes_while_it_waits(void (*goes)(struct member *member))
 
 	open_all();
 	ah = address_of(group(6));
-	held = counter(1, "held_pkts");
+	held = hw_counter(&ends[1], "held_pkts");
 	for (round = 0; round < 20; round++) {
 		which = round % 2;
 		join(&members[0], &ends[1], ABSENT, COUNT, group(6));
@@ -318,7 +298,7 @@ static void one_goes_while_it_waits(void (*goes)(struct member *member))
 		leave(&members[0]);
 		leave(&members[1]);
 	}
-	require(counter(1, "held_pkts") > held, "nothing had to wait: this tests nothing");
+	require(hw_counter(&ends[1], "held_pkts") > held, "nothing had to wait: this tests nothing");
 	others_can_wait();
 }
 
@@ -430,8 +410,8 @@ TEST(nothing_stays)
 	struct ibv_ah *ah;
 
 	open_all();
-	held = counter(1, "held_pkts");
-	dropped = counter(1, "drop_held");
+	held = hw_counter(&ends[1], "held_pkts");
+	dropped = hw_counter(&ends[1], "drop_held");
 	ah = address_of(group(8));
 	for (round = 0; round < 200 && waited < MAX_OF_ALL * 5 / 4 && !refused; round++) {
 		for (i = 0; i < 2; i++) {
@@ -445,8 +425,8 @@ TEST(nothing_stays)
 			leave(&members[i]);
 			buffer_destroy(&members[i].target);
 		}
-		waited = counter(1, "held_pkts") - held;
-		refused = counter(1, "drop_held") - dropped;
+		waited = hw_counter(&ends[1], "held_pkts") - held;
+		refused = hw_counter(&ends[1], "drop_held") - dropped;
 	}
 	note("%u rounds: %llu waited, %llu found no room, %llu were lost", round,
 	     (unsigned long long)waited, (unsigned long long)refused, (unsigned long long)lost);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <sys/wait.h>
 
+#include "../lib/fuse.h"
 #include "../lib/harness.h"
 #include "../lib/stream.h"
 #include "../lib/ud.h"
@@ -332,6 +333,59 @@ TEST(order)
 			require(theirs.bytes[i * PAGE + 2000] == (i < 4 ? 57 + i : 50 + i),
 				"page %u has %u", i, theirs.bytes[i * PAGE + 2000]);
 	}
+}
+
+static struct fuse fuse;
+
+/* A buffer in a file whose server never answers. */
+static void demand_stalled(struct buffer *buffer, struct end *end)
+{
+	void *bytes;
+
+	fuse_start(&fuse, SIZE);
+	fuse.shared->delay_ms = FUSE_NEVER;
+	bytes = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fuse_open(&fuse), 0);
+	require(bytes != MAP_FAILED, "mmap: %s", strerror(errno));
+	register_at(buffer, end, bytes, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
+}
+
+/*
+ * The peer refuses a request while the next one waits for memory that does not come: all fails at once, and
+ * what is posted then, too.
+ */
+TEST(refused_while_another_waits)
+{
+	struct ibv_sge good, stalled;
+	struct ibv_send_wr *bad, wrs[2];
+	struct buffer never;
+	uint64_t faults;
+
+	set_up();
+	demand_stalled(&never, &ends[0]);
+	faults = hw_counter(&ends[0], "page_faults");
+	good = buffer_sge(&mine, 0, 100);
+	stalled = buffer_sge(&never, 0, 100);
+	memset(mine.bytes, 1, SIZE);
+	post_recv(&pair.a, 7, &good);
+	wrs[1] = (struct ibv_send_wr){
+		.wr_id = 2, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED,
+		.sg_list = &stalled, .num_sge = 1,
+		.wr.rdma = { (uintptr_t)theirs.bytes, theirs.mr->rkey },
+	};
+	wrs[0] = wrs[1];
+	wrs[0].wr_id = 1;
+	wrs[0].sg_list = &good;
+	wrs[0].wr.rdma.rkey ^= 0x55;
+	wrs[0].next = &wrs[1];
+	require_ok(ibv_post_send(pair.a.qp, &wrs[0], &bad));
+	done(1, IBV_WC_REM_ACCESS_ERR);
+	done(2, IBV_WC_WR_FLUSH_ERR);
+	require(hw_counter(&ends[0], "page_faults") > faults, "nothing had to wait: this tests nothing");
+	expect_wc(pair.a.rcq, 7, IBV_WC_WR_FLUSH_ERR, SOON_MS);
+	rc_wait_state(&pair.a, IBV_QPS_ERR, SOON_MS);
+	post(3, IBV_WR_RDMA_WRITE, &mine, 0, 100, &theirs, 0);
+	done(3, IBV_WC_WR_FLUSH_ERR);
+	fuse_stop(&fuse);
 }
 
 /* ---- other transports and queues --------------------------------------- */
