@@ -55,7 +55,7 @@ pub(crate) fn flush(qp: ArcBorrow<'_, Qp>) {
     tell(qp, &qp.fixed.recv_cq, deferred);
 
     if more {
-        kick::flush_soon(qp);
+        kick::run_at_leisure(qp, None);
     }
     arrange(qp, next);
 }

@@ -23,7 +23,8 @@ pub(crate) fn send_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     let _ = queue.enqueue_on::<Arc<Qp>, { work::SEND }>(cpu, qp.into());
 }
 
-/// Sends pending requests in a softirq of this CPU, once interrupts are enabled. Any context.
+/// Sends pending requests in a softirq of this CPU, once interrupts are enabled, or flushes those of a queue pair in
+/// ERR. Any context.
 pub(crate) fn send_soon(qp: ArcBorrow<'_, Qp>) {
     let queue = &qp.shared().queues.softirq;
     let _ = queue.enqueue::<Arc<Qp>, { work::SEND }>(qp.into());
@@ -52,8 +53,8 @@ pub(crate) fn handle_responses_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
 }
 
 /// Continues in process context on `cpu` with all pending work. Work that takes turns may get another CPU,
-/// unless its packets need order. The timer checks requests and the backlog again: beside a real-time task no work
-/// item may begin.
+/// unless its packets need order. The timer checks requests, replies and the backlog again: beside a real-time task
+/// no work item may begin.
 pub(crate) fn run_on(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     if qp.takes_turns() {
         let _ = queue_at_leisure(qp, Some(cpu));
@@ -124,11 +125,6 @@ pub(crate) fn run_at_leisure(qp: ArcBorrow<'_, Qp>, cpu: Option<CpuId>) {
     if !queue_at_leisure(qp, cpu) {
         look_after(qp, LEFT_NS);
     }
-}
-
-/// Flushes in process context what is posted to a queue pair in ERR. Any context.
-pub(crate) fn flush_soon(qp: ArcBorrow<'_, Qp>) {
-    let _ = queue_at_leisure(qp, None);
 }
 
 /// Queues the work item at normal priority. Work that takes turns and has waited long may get another CPU, and has

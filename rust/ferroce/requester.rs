@@ -28,6 +28,7 @@ use crate::payload::{AtHand, Incoming};
 use crate::policy::{gains_by_group, Serve, LEFT_NS, RECENT_NS, SLOW_NS};
 use crate::pump;
 use crate::qp::{Ends, Qp, Route, Run, SendHalf};
+use crate::responder;
 use crate::stats::Counter;
 use crate::tell::tell;
 use crate::wake::{self, Act, Came, SendBy, SendGate};
@@ -98,7 +99,8 @@ pub(crate) fn posted_receives(qp: ArcBorrow<'_, Qp>) {
     // Either this reads that the queue pair has failed, or the flush finds the posted requests.
     full_barrier();
     if qp.state() == State::Err {
-        kick::flush_soon(qp);
+        // In a softirq: the work item may wait for a CPU where none begins, and the owner for these receives.
+        kick::send_soon(qp);
     }
 }
 
@@ -449,6 +451,7 @@ impl TimerCallback for Qp {
             TakeOver::Later => kick::look_after(this, LEFT_NS),
             TakeOver::Now => kick::handle_backlog_on(this, CpuId::current()),
         }
+        responder::look_after_replies(this);
         let (mut has_unsent, mut late) = (false, None);
         let run = run_at(this, None, |half, deferred, now| {
             if !half.waiting.holds_packets() {

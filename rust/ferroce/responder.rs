@@ -119,6 +119,13 @@ pub(crate) fn reply_later(qp: ArcBorrow<'_, Qp>) {
     kick::reply(qp, qp.backlog.origin().or_else(|| qp.replies_ahead()));
 }
 
+/// Has replies sent that a work item may have been late for. Softirq context.
+pub(crate) fn look_after_replies(qp: ArcBorrow<'_, Qp>) {
+    if qp.recv.lock().service.needs_poll() {
+        reply_later(qp);
+    }
+}
+
 /// Queues the work item that replies on `cpu`, if there is a reply. Process or softirq context.
 pub(crate) fn reply_at(qp: ArcBorrow<'_, Qp>, cpu: CpuId) {
     if qp.state() == State::Err {
@@ -148,10 +155,11 @@ fn run_after(qp: ArcBorrow<'_, Qp>, faults: Faults) -> Option<CpuId> {
         let is_for_here = deferred.faults.has_outcome() || stays_here(&half.route);
         let ahead = qp.replies_ahead().filter(|_| !is_for_here);
         let elsewhere = wake::replies_elsewhere(ahead, || half.service.needs_poll());
+        // The next request makes a CPU reply again, as the work items of the other one may not begin.
+        half.arrivals.end();
         if elsewhere.is_some() {
             return elsewhere;
         }
-        half.arrivals.end();
         reply(&qp, &mut half, &mut deferred)
     };
     tell(qp, &qp.fixed.recv_cq, deferred);

@@ -1294,6 +1294,7 @@ impl Step<'_> {
         let has_failed = replier == Replier::Faults { has_failed: true };
         let is_known = has_failed && !self.is_broken(Broken::LeavesFailures);
         let ahead = self.replies_ahead().filter(|_| !is_known);
+        self.state.waiting = 0;
         if let Some(cpu) = replies_elsewhere(ahead, || owed > 0) {
             let next = match replier {
                 Replier::Item => Op::Queue(Item::Run, Queue::BoundHigh, cpu),
@@ -1301,7 +1302,6 @@ impl Step<'_> {
             };
             return self.then(&[next]);
         }
-        self.state.waiting = 0;
         let run = self.reply(has_failed);
         self.go_on_replying(run);
     }
