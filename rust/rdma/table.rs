@@ -360,7 +360,17 @@ impl<T: Send + Sync + 'static> IdTable<T> {
         self.first_with(from, bindings::XA_PRESENT)
     }
 
-    /// Returns the first such number that is [marked](Self::mark).
+    /// Returns the first number in use from `from` on, and its object, valid for the read-side critical
+    /// section. Any context.
+    pub fn borrow_first_from<'g>(
+        &self,
+        from: u32,
+        guard: &'g impl ReadSide,
+    ) -> Option<(u32, ArcBorrow<'g, T>)> {
+        self.borrow_first_with(from, bindings::XA_PRESENT, guard)
+    }
+
+    /// Returns the first number in use that is [marked](Self::mark), from `from` on.
     pub fn first_marked_from(&self, from: u32) -> Option<(u32, Arc<T>)> {
         self.first_with(from, helpers::FERROCE_XA_MARK_1)
     }
@@ -384,14 +394,28 @@ impl<T: Send + Sync + 'static> IdTable<T> {
     }
 
     fn first_with(&self, from: u32, filter: bindings::xa_mark_t) -> Option<(u32, Arc<T>)> {
+        let guard = rcu::read_lock();
+        let (id, object) = self.borrow_first_with(from, filter, &guard)?;
+        Some((id, object.into()))
+    }
+
+    fn borrow_first_with<'g>(
+        &self,
+        from: u32,
+        filter: bindings::xa_mark_t,
+        _guard: &'g impl ReadSide,
+    ) -> Option<(u32, ArcBorrow<'g, T>)> {
         let mut index = from as usize;
-        let _rcu = rcu::read_lock();
         // SAFETY: The table is valid.
         let entry =
             unsafe { bindings::xa_find(self.xa.get(), &mut index, u32::MAX as usize, filter) };
         let entry = NonNull::new(entry.cast::<Entry<T>>())?;
-        // SAFETY: It was there in this read side, so it is not freed before that ends.
-        let object = unsafe { entry.as_ref() }.object.clone();
+        // SAFETY: The table had the entry in the read side that `_guard` proves, so it is not freed
+        // before that ends.
+        let object: *const Arc<T> = unsafe { ptr::addr_of!((*entry.as_ptr()).object) };
+        // SAFETY: The entry owns a reference as long as it exists, and it exists for `'g`.
+        let object = unsafe { ArcBorrow::from_raw(Arc::as_ptr(&*object)) };
+        // CAST: The search ended at a number of 32 bits.
         Some((index as u32, object))
     }
 

@@ -10,6 +10,7 @@ use crate::{
     driver::Driver,
     net::NetDevice, //
 };
+use core::ptr;
 use kernel::{
     error::from_err_ptr,
     prelude::*,
@@ -49,6 +50,28 @@ impl Gids {
         let attr = unsafe { bindings::rdma_get_gid_attr(self.0.as_ptr(), port, index.into()) };
         let attr = Attr(from_err_ptr(attr.cast_mut())?);
         attr.read()
+    }
+
+    /// Returns true if a port's table has `gid` now, as one of RoCEv2 and of `netdev`; or of any, if
+    /// that is `None`. Process and softirq context.
+    pub fn has(&self, port: u32, gid: [u8; 16], netdev: Option<&NetDevice>) -> bool {
+        let Ok(_registered) = Hold::new(&self.0) else {
+            return false;
+        };
+        let gid = bindings::ib_gid { raw: gid };
+        // SAFETY: The device is registered for as long as there is a hold on it. The GID is valid, and
+        // so is the netdev, of which only the address is compared.
+        let attr = unsafe {
+            bindings::rdma_find_gid_by_port(
+                self.0.as_ptr(),
+                &gid,
+                bindings::ib_gid_type_IB_GID_TYPE_ROCE_UDP_ENCAP,
+                port,
+                netdev.map_or(ptr::null_mut(), NetDevice::as_raw),
+            )
+        };
+        // INVARIANT: The core took a reference for us, which is given back here.
+        from_err_ptr(attr.cast_mut()).map(Attr).is_ok()
     }
 }
 

@@ -2,9 +2,12 @@
 
 //! Network devices.
 
-use crate::net::{
-    link_local_gid,
-    Net, //
+use crate::{
+    net::{
+        link_local_gid,
+        Net, //
+    },
+    sync::ReadSide, //
 };
 use core::ptr::NonNull;
 use kernel::{
@@ -247,6 +250,27 @@ impl NetDevice {
         let _rcu = rcu::read_lock();
         // SAFETY: Both netdevs are valid, and this is a read side of RCU.
         unsafe { bindings::dev_net_rcu(self.as_raw()) == bindings::dev_net_rcu(other.as_raw()) }
+    }
+
+    /// Returns the netdev with this number in the same namespace. Any context.
+    pub fn beside<'g>(&self, ifindex: u32, _guard: &'g impl ReadSide) -> Option<&'g Self> {
+        let ifindex = i32::try_from(ifindex).ok()?;
+        let _rcu = rcu::read_lock();
+        // SAFETY: The netdev is valid, and in this read side its namespace is. The result is null or
+        // valid in the read side in which it was found, which `_guard` proves to last for `'g`.
+        unsafe {
+            let net = bindings::dev_net_rcu(self.as_raw());
+            let found = bindings::dev_get_by_index_rcu(net, ifindex);
+            (!found.is_null()).then(|| Self::from_raw(found))
+        }
+    }
+
+    /// Returns true if `upper` is above this device: a bond or a bridge that it belongs to, a VLAN or
+    /// macvlan on it, and so on. Others may be between the two. Any context.
+    pub fn is_below(&self, upper: &Self) -> bool {
+        let _rcu = rcu::read_lock();
+        // SAFETY: Both netdevs are valid, and this is a read side of RCU.
+        unsafe { bindings::netdev_has_upper_dev_all_rcu(self.as_raw(), upper.as_raw()) }
     }
 
     /// Returns its namespace, unless that is being removed.

@@ -72,6 +72,8 @@ pub struct RxPacket<'a> {
     datagram: Datagram,
     /// The netdev that it came from, or `None` if it was kept.
     dev: Option<&'a NetDevice>,
+    /// It came by the loopback device.
+    is_looped: bool,
     context: &'a BhDisabled,
 }
 
@@ -127,11 +129,12 @@ impl<'a> RxPacket<'a> {
                 psns: 1,
             },
             dev: Some(dev),
+            is_looped: dev.is_loopback(),
             context,
         };
         // INVARIANT: Checked by `parse`.
         if packet.datagram.parse().is_some() {
-            if dev.is_loopback() {
+            if packet.is_looped {
                 packet.dev = packet.owner_of_destination(dev).or(Some(dev));
             }
             Some(packet)
@@ -223,9 +226,19 @@ impl<'a> RxPacket<'a> {
     /// Returns the netdev that received it: the VLAN's, if it was tagged. For a datagram that this
     /// machine sent to itself, it is the netdev that has the destination address. Returns `None` if
     /// the datagram was kept meanwhile.
+    ///
+    /// A packet for a bond, a bridge or another netdev above the one from which it came has the upper one.
+    /// If several netdevs have the destination address, it may be any of them.
     #[inline]
     pub fn device(&self) -> Option<&'a NetDevice> {
         self.dev
+    }
+
+    /// Returns true if this machine sent it to itself by the loopback device. Returns false if the datagram was
+    /// kept meanwhile.
+    #[inline]
+    pub fn is_looped(&self) -> bool {
+        self.is_looped
     }
 }
 
@@ -529,6 +542,7 @@ impl HeldPacket {
         RxPacket {
             datagram,
             dev: None,
+            is_looped: false,
             context,
         }
     }
