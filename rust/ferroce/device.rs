@@ -4,7 +4,8 @@
 
 use kernel::prelude::*;
 use kernel::sync::atomic::Atomic;
-use kernel::sync::Arc;
+use kernel::sync::{Arc, SetOnce};
+use rdma::ah::Gids;
 use rdma::device::attr::{
     AtomicCap, DeviceAttr, DeviceCaps, LinkSpeed, OdpCaps, OdpTransportCaps, PortAttr,
     PortImmutable,
@@ -19,6 +20,7 @@ use roce::num::Mtu;
 use crate::context::Users;
 use crate::groups::{Groups, MAX_ATTACHED, MAX_GROUPS, MAX_MEMBERS};
 use crate::keys::{self, Keys, MR_INDICES, MW_INDICES};
+use crate::port::PORT;
 use crate::qp::Shared;
 use crate::queues::Queues;
 use crate::stats::{Counter, Stats};
@@ -39,6 +41,8 @@ pub(crate) struct Device {
     is_leaving: Atomic<bool>,
     #[pin]
     pub(crate) groups: Groups,
+    /// The GID table, once the device is registered.
+    gids: SetOnce<Gids>,
     /// The users that have opened it.
     pub(crate) users: Arc<Users>,
 }
@@ -64,6 +68,7 @@ impl Device {
             counters <- IdTable::new(),
             is_leaving: Atomic::new(false),
             groups <- Groups::new(),
+            gids: SetOnce::new(),
             users: Users::new()?,
         });
         Arc::pin_init(device, GFP_KERNEL)
@@ -72,6 +77,18 @@ impl Device {
     /// Returns its memory keys.
     pub(crate) fn keys(&self) -> &Keys {
         &self.shared.objects.keys
+    }
+
+    /// Makes the GID table known, for [`has_gid`](Self::has_gid). Any context.
+    pub(crate) fn set_gids(&self, gids: Gids) {
+        self.gids.populate(gids);
+    }
+
+    /// Returns true if the GID table has `gid`, as one of `netdev`; or of any netdev, if that is `None`. Process and
+    /// softirq context.
+    pub(crate) fn has_gid(&self, gid: [u8; 16], netdev: Option<&NetDevice>) -> bool {
+        let gids = self.gids.as_ref();
+        gids.is_some_and(|gids| gids.has(PORT.into(), gid, netdev))
     }
 
     /// Notes that the device is going to be unregistered. That waits for the verbs that run: none may

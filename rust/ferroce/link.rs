@@ -6,6 +6,7 @@ use core::ptr;
 
 use kernel::prelude::*;
 use kernel::sync::Arc;
+use rdma::ah::Gids;
 use rdma::device::{Device as IbDevice, NodeAttr};
 use rdma::errno::{EADDRINUSE, EOPNOTSUPP};
 use rdma::link::{for_each_device, Link, LinkName, NewDevice, StandIn};
@@ -111,6 +112,9 @@ fn try_open(name: LinkName<'_>, netdev: &NetDevice) -> Result {
         .register(name)
         // The core's error for a name in use does not tell a user the reason.
         .map_err(|error| if error == ENFILE { EEXIST } else { error })?;
+    if let Some(device) = device.try_get() {
+        device.set_gids(Gids::of(&device));
+    }
     // Events of the netdev reach registered devices alone, so its removal may have gone unnoticed.
     let is_there = |now: &Net| ptr::eq(now, &*net) && shared.port.netdev().is_ok();
     if !netdev.net().is_some_and(|now| is_there(&now)) {

@@ -3,7 +3,8 @@
 //! Finds the queue pair, or each queue pair, that a datagram is for.
 
 use kernel::prelude::*;
-use rdma::net::{is_multicast, Receiver, RxPacket};
+use kernel::sync::ArcBorrow;
+use rdma::net::{is_multicast, NetDevice, Receiver, RxPacket};
 use rdma::table::IdTable;
 use roce::num::Qpn;
 use roce::wire::{bth, cnp};
@@ -31,6 +32,38 @@ impl Ingress {
             devices <- IdTable::new(),
         })
     }
+
+    /// Finds the device that has the destination GID, if `netdev` has none. `netdev` may be above that of the device,
+    /// as a bond or a bridge is. For a packet of this machine it may be any that has the same address.
+    ///
+    /// The device with `netdev` as that of the GID comes first. Anybody may send packets for which there is no device,
+    /// so GID tables are searched only where they may have it.
+    #[cold]
+    fn find_by_gid<'a>(
+        &self,
+        packet: &RxPacket<'a>,
+        netdev: &NetDevice,
+    ) -> Option<ArcBorrow<'a, Device>> {
+        let context = packet.context();
+        let gid = packet.destination();
+        let mut second = None;
+        let mut from = Some(0);
+        while let Some((ifindex, device)) =
+            from.and_then(|from| self.devices.borrow_first_from(from, context))
+        {
+            from = ifindex.checked_add(1);
+            let own = netdev.beside(ifindex, context);
+            let is_below = own.is_some_and(|own| own.is_below(netdev));
+            if is_below && device.has_gid(gid, Some(netdev)) {
+                return Some(device);
+            }
+            let may_have = second.is_none() && (is_below || packet.is_looped());
+            if may_have && device.has_gid(gid, None) {
+                second = Some(device);
+            }
+        }
+        second
+    }
 }
 
 impl Receiver for Ingress {
@@ -43,7 +76,9 @@ impl Receiver for Ingress {
         // An index counts in its own namespace, to which a VLAN may have been moved alone.
         let lower = || netdev.vlan_lower().filter(|lower| lower.is_beside(netdev));
         let below = || self.devices.get(lower()?.ifindex(), context);
-        let Some(device) = own.or_else(below) else {
+        let by_gid = || self.find_by_gid(&packet, netdev);
+        let Some(device) = own.or_else(below).or_else(by_gid) else {
+            packet.reject();
             return;
         };
         if let Err(drop) = receive(&device, packet) {
