@@ -174,7 +174,8 @@ gid_index()
 		index=${file##*/}
 		[ "$(cat "$port/gid_attrs/types/$index" 2>/dev/null)" = "RoCE v2" ] || continue
 		echo "$index"
-		return
+		# By itself it would be the status before a trap, where this may be called.
+		return 0
 	done < <(grep -lx "$gid" "$port"/gids/* 2>/dev/null)
 	return 1
 }
