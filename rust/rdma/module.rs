@@ -14,9 +14,18 @@
 //! A hold is for callbacks that end when their object is taken down. Those that may last as long as
 //! a process or a disk count as a use of the module instead, by an [`InUse`]: then `rmmod` is
 //! refused.
+//!
+//! Objects that are freed in process context, without a caller who waits, are freed on a queue of the module's
+//! own. Some of that work sleeps for as long as a process likes, and must not hold up other users of a queue of
+//! the system.
 
 use crate::sync::Marked;
+use core::{
+    ptr,
+    ptr::NonNull, //
+};
 use kernel::{
+    bindings,
     prelude::*,
     sync::atomic::{
         Acquire,
@@ -55,11 +64,17 @@ static HOLDS: Atomic<usize> = Atomic::new(0);
 /// True while there is an [`Unload`], which waits for them.
 static LOADED: Atomic<bool> = Atomic::new(false);
 
-/// Keeps the module's code in place.
+/// The queue on which objects are freed; null while there is no [`Unload`], which owns it.
+static FREES: Atomic<*mut bindings::workqueue_struct> = Atomic::new(ptr::null_mut());
+
+/// Objects that are freed at a time. Most of them do not sleep.
+const FREES_AT_A_TIME: i32 = 32;
+
+/// Keeps the module's code in place, and the queue on which its objects are freed.
 ///
 /// # Invariants
 ///
-/// It is counted in `HOLDS`.
+/// It is counted in `HOLDS`. `LOADED` was true after that, so `FREES` is a valid queue until it is dropped.
 pub(crate) struct Hold(());
 
 impl Hold {
@@ -72,11 +87,12 @@ impl Hold {
         // This counts first and checks afterwards. `Unload` does the reverse, so that one of the
         // two sees the other.
         HOLDS.fetch_add(1, Full);
-        // INVARIANT: Counted just now.
-        let hold = Self(());
-        if LOADED.read_once() {
-            Ok(hold)
+        if LOADED.load(Acquire) {
+            // INVARIANT: Counted just now. `FREES` was set before `LOADED`, and `Unload` frees it when it has seen
+            // no hold.
+            Ok(Self(()))
         } else {
+            HOLDS.fetch_sub(1, Full);
             Err(ENODEV)
         }
     }
@@ -86,6 +102,14 @@ impl Hold {
         // INVARIANT: Counted here. `Unload` has not seen the end, as this one is counted.
         HOLDS.fetch_add(1, Full);
         Self(())
+    }
+
+    /// Returns the queue for work items that free the module's objects, in process context. It is valid until
+    /// the hold is dropped. Any context.
+    ///
+    /// An item on it must own a hold, and give it back after all else.
+    pub(crate) fn frees(&self) -> *mut bindings::workqueue_struct {
+        FREES.load(Acquire)
     }
 }
 
@@ -134,8 +158,49 @@ impl Drop for InUse {
 ///
 /// # Invariants
 ///
-/// There is one at most; `LOADED` is true as long as it exists.
-pub struct Unload(());
+/// There is one at most. As long as it exists, `LOADED` is true and `FREES` is its queue.
+pub struct Unload {
+    _frees: Frees,
+}
+
+/// Owns the queue on which objects are freed.
+///
+/// # Invariants
+///
+/// The queue is valid until drop.
+struct Frees(NonNull<bindings::workqueue_struct>);
+
+// SAFETY: Work queues may be used and freed from any thread.
+unsafe impl Send for Frees {}
+// SAFETY: The kernel synchronises access to them.
+unsafe impl Sync for Frees {}
+
+impl Frees {
+    /// Creates the queue. May sleep.
+    ///
+    /// It has no worker for when memory has run out: nobody waits for its items, and some of them destroy queues
+    /// that have none either.
+    fn new() -> Result<Self> {
+        // SAFETY: The format takes no argument.
+        let queue = unsafe {
+            bindings::alloc_workqueue_noprof(
+                c"ferroce_free".as_char_ptr(),
+                bindings::wq_flags_WQ_UNBOUND,
+                FREES_AT_A_TIME,
+            )
+        };
+        // INVARIANT: Made just now.
+        Ok(Self(NonNull::new(queue).ok_or(ENOMEM)?))
+    }
+}
+
+impl Drop for Frees {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariants it is valid. Nobody queues any more, as that takes a `Hold`. This waits
+        // for items that gave theirs back and have not returned.
+        unsafe { bindings::destroy_workqueue(self.0.as_ptr()) };
+    }
+}
 
 impl Unload {
     /// The duration of a wait after which it is reported, in milliseconds.
@@ -144,17 +209,19 @@ impl Unload {
     /// The interval between two checks of the count, in milliseconds.
     const STEP_MS: u32 = 10;
 
-    /// Creates the only one. Any context.
+    /// Creates the only one. May sleep.
     ///
     /// # Errors
     ///
-    /// `EBUSY` when there is one already.
+    /// `EBUSY` when there is one already, `ENOMEM`.
     pub fn new() -> Result<Self> {
-        if LOADED.xchg(true, Full) {
-            return Err(EBUSY);
-        }
-        // INVARIANT: It was false, so this is the only one.
-        Ok(Self(()))
+        let frees = Frees::new()?;
+        FREES
+            .cmpxchg(ptr::null_mut(), frees.0.as_ptr(), Full)
+            .map_err(|_| EBUSY)?;
+        LOADED.xchg(true, Full);
+        // INVARIANT: There was no queue, so this is the only one.
+        Ok(Self { _frees: frees })
     }
 }
 
@@ -174,6 +241,9 @@ impl Drop for Unload {
                 );
             }
         }
+        // Nobody has a hold, so nobody uses the queue. The field's drop waits for its last item and frees it, after
+        // this function.
+        FREES.xchg(ptr::null_mut(), Full);
 
         // The last holder gave its hold back in a function of this module, and may have been
         // preempted before it returned. Every task leaves such a function before it next sleeps

@@ -117,7 +117,7 @@ struct Entry<T: Send + Sync + 'static> {
     object: Arc<T>,
     leaving: Arc<Leaving>,
     // The last field, so that it is given back after all else.
-    _hold: Hold,
+    hold: Hold,
 }
 
 impl<T: Send + Sync + 'static> Entry<T> {
@@ -130,10 +130,11 @@ impl<T: Send + Sync + 'static> Entry<T> {
         // SAFETY: The entry is valid until it is freed below, after `queue_rcu_work`.
         let entry = unsafe { this.as_ref() };
         entry.leaving.entered();
-        // SAFETY: The work is not queued yet: an entry retires once. It stays valid until it runs.
+        // SAFETY: The work is not queued yet: an entry retires once. It stays valid until it runs, and so does the
+        // queue, because the work owns the hold.
         unsafe {
             helpers::INIT_RCU_WORK(entry.rcu_work.get(), Some(Self::free));
-            bindings::queue_rcu_work(bindings::system_dfl_wq, entry.rcu_work.get());
+            bindings::queue_rcu_work(entry.hold.frees(), entry.rcu_work.get());
         }
     }
 
@@ -149,7 +150,7 @@ impl<T: Send + Sync + 'static> Entry<T> {
         let Self {
             object,
             leaving,
-            _hold: hold,
+            hold,
             ..
         } = KBox::into_inner(entry);
         drop(object);
@@ -479,7 +480,7 @@ impl<T: Send + Sync + 'static> Reservation<'_, T> {
                 id: self.id,
                 object,
                 leaving: self.table.leaving.clone(),
-                _hold: Hold::new()?,
+                hold: Hold::new()?,
             },
             GFP_KERNEL_ACCOUNT,
         )?;

@@ -6,8 +6,7 @@
 //! and not on one of the system's, because unloading the module waits only for the former.
 //!
 //! The kernel crate cannot allocate a queue, nor queue an item on a CPU of the caller's choice. A [`Queue`]
-//! is for that, and dereferences to the crate's. The crate does not have the default queue of the system
-//! either, but an older one of which the kernel warns.
+//! is for that, and dereferences to the crate's.
 
 use crate::module::Hold;
 use core::{
@@ -269,7 +268,7 @@ struct Item<T: Send + 'static> {
     work: Work<Self>,
     value: T,
     // The last field, so that it is given back after all else.
-    _hold: Hold,
+    hold: Hold,
 }
 
 impl_has_work! {
@@ -281,7 +280,7 @@ impl<T: Send + 'static> WorkItem for Item<T> {
 
     fn run(this: Self::Pointer) {
         // The hold is given back after the memory of the item is freed.
-        let _hold = this._hold.another();
+        let _hold = this.hold.another();
         drop(this);
     }
 }
@@ -298,7 +297,7 @@ impl<T: Send + 'static> Background<T> {
             pin_init!(Item {
                 work <- new_work!("Background::drop"),
                 value,
-                _hold: hold,
+                hold,
             }),
             GFP_KERNEL,
         )?;
@@ -319,10 +318,8 @@ impl<T: Send + 'static> Drop for Background<T> {
     fn drop(&mut self) {
         // SAFETY: By the type invariants the item is initialised. It is not used after this.
         let item = unsafe { ManuallyDrop::take(&mut self.0) };
-        // The kernel makes this queue at boot and never frees it.
-        //
-        // SAFETY: The queue is valid, as it is never freed.
-        let queue = unsafe { workqueue::Queue::from_raw(bindings::system_dfl_wq) };
+        // SAFETY: The queue is valid until the hold of the item is given back, which its run does at the end.
+        let queue = unsafe { workqueue::Queue::from_raw(item.hold.frees()) };
         queue.enqueue(item);
     }
 }
