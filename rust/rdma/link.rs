@@ -17,6 +17,7 @@ use crate::{
         DeviceRef,
         Registered, //
     },
+    module::Hold,
     net::NetDevice,
     ops::Operations,
     registry::Registry,
@@ -130,6 +131,8 @@ pub struct LinkRegistration<T: Link> {
     registry: Arc<Registry>,
     _global: GlobalGuard<Registry>,
     _driver: PhantomData<T>,
+    // The last field, so that it is given back after all else.
+    _hold: Hold,
 }
 
 impl<T: Link> LinkRegistration<T> {
@@ -137,8 +140,10 @@ impl<T: Link> LinkRegistration<T> {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if there is a registration already, `ENOMEM`.
+    /// `EBUSY` if there is a registration already; `ENOMEM`; `ENODEV` when the module has no
+    /// [`Unload`](crate::module::Unload), or is being unloaded.
     pub fn register(module: &'static ThisModule) -> Result<Self> {
+        let hold = Hold::new()?;
         // SAFETY: A zeroed `rdma_link_ops` is a valid one.
         let mut ops: bindings::rdma_link_ops = unsafe { core::mem::zeroed() };
         ops.type_ = T::TYPE.as_char_ptr();
@@ -151,6 +156,7 @@ impl<T: Link> LinkRegistration<T> {
             registry,
             _global: global,
             _driver: PhantomData,
+            _hold: hold,
         })
     }
 }
