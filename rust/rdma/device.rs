@@ -134,22 +134,6 @@ impl<T: Driver> Device<T> {
         u32::try_from(unsafe { (*self.as_raw()).num_comp_vectors }).unwrap_or(1)
     }
 
-    /// Reports to all users that `port` became active, failed, or changed its speed. Any context.
-    pub fn dispatch_port_event(&self, port: u32, event: PortEvent) {
-        // SAFETY: A zeroed event is a valid one.
-        let mut raw: bindings::ib_event = unsafe { core::mem::zeroed() };
-        raw.device = self.as_raw();
-        raw.element.port_num = port;
-        raw.event = match event {
-            PortEvent::Active => bindings::ib_event_type_IB_EVENT_PORT_ACTIVE,
-            PortEvent::Error => bindings::ib_event_type_IB_EVENT_PORT_ERR,
-            PortEvent::SpeedChange => bindings::ib_event_type_IB_EVENT_DEVICE_SPEED_CHANGE,
-        };
-        // SAFETY: The event is valid, and the device is registered, as the caller has a reference
-        // to it.
-        unsafe { bindings::ib_dispatch_event(&raw const raw) };
-    }
-
     /// Returns a reference that outlives the caller's.
     pub fn to_ref(&self) -> DeviceRef<T> {
         // INVARIANT: `memory` owns a reference to the memory of a device of `T`.
@@ -328,6 +312,21 @@ impl<T: Driver> Registered<T> {
     pub fn unregister_queued(&self) {
         // SAFETY: By the invariants the device is registered.
         unsafe { bindings::ib_unregister_device_queued(self.as_raw()) };
+    }
+
+    /// Reports to all users that `port` became active, failed, or changed its speed. Any context.
+    pub fn dispatch_port_event(&self, port: u32, event: PortEvent) {
+        // SAFETY: A zeroed event is a valid one.
+        let mut raw: bindings::ib_event = unsafe { core::mem::zeroed() };
+        raw.device = self.as_raw();
+        raw.element.port_num = port;
+        raw.event = match event {
+            PortEvent::Active => bindings::ib_event_type_IB_EVENT_PORT_ACTIVE,
+            PortEvent::Error => bindings::ib_event_type_IB_EVENT_PORT_ERR,
+            PortEvent::SpeedChange => bindings::ib_event_type_IB_EVENT_DEVICE_SPEED_CHANGE,
+        };
+        // SAFETY: The event is valid, and by the invariants the device is registered.
+        unsafe { bindings::ib_dispatch_event(&raw const raw) };
     }
 
     /// Unregisters the device; see [`DeviceRef::unregister`].
