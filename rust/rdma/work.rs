@@ -6,7 +6,8 @@
 //! and not on one of the system's, because unloading the module waits only for the former.
 //!
 //! The kernel crate cannot allocate a queue, nor queue an item on a CPU of the caller's choice. A [`Queue`]
-//! is for that, and dereferences to the crate's.
+//! can. It does not give out the crate's queue: that queues items after a delay, too, and does not wait for these
+//! when the queue is freed.
 
 use crate::module::Hold;
 use core::{
@@ -82,7 +83,7 @@ impl BitOr for Flags {
     }
 }
 
-/// A work queue, used as [`kernel::workqueue::Queue`].
+/// A work queue of the module's own.
 ///
 /// Dropping it runs the queued items and then frees the queue. That happens in the background, so
 /// it may be dropped in any context, even by one of its items; [`Unload`](crate::module::Unload)
@@ -177,9 +178,21 @@ impl Queue {
         Ok(Self(Background::new(queue)?))
     }
 
+    /// Queues `item`. Any context. It returns the same as
+    /// [the crate's function](workqueue::Queue::enqueue).
+    pub fn enqueue<W, const ID: u64>(&self, item: W) -> W::EnqueueOutput
+    where
+        W: RawWorkItem<ID> + Send + 'static,
+    {
+        let Allocated(queue) = &*self.0;
+        // SAFETY: The queue is valid until it is dropped, and the reference is not kept.
+        let queue = unsafe { workqueue::Queue::from_raw(queue.as_ptr()) };
+        queue.enqueue(item)
+    }
+
     /// Queues `item` on `cpu`, or on any CPU if that is offline. For queues that are [bound to
     /// CPUs](Flags::PER_CPU), and for those in [bottom halves](Flags::BOTTOM_HALF). Any context. It
-    /// returns the same as [`enqueue`](workqueue::Queue::enqueue).
+    /// returns the same as [`enqueue`](Self::enqueue).
     pub fn enqueue_on<W, const ID: u64>(&self, cpu: CpuId, item: W) -> W::EnqueueOutput
     where
         W: RawWorkItem<ID> + Send + 'static,
@@ -193,16 +206,6 @@ impl Queue {
                 rdma_bindings::queue_work_on_online(i32::from(cpu), queue.as_ptr(), work)
             })
         }
-    }
-}
-
-impl Deref for Queue {
-    type Target = workqueue::Queue;
-
-    fn deref(&self) -> &workqueue::Queue {
-        let Allocated(queue) = &*self.0;
-        // SAFETY: The queue is valid until it is dropped.
-        unsafe { workqueue::Queue::from_raw(queue.as_ptr()) }
     }
 }
 
