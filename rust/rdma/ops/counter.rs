@@ -28,9 +28,9 @@ use kernel::{
     ffi::c_int,
     prelude::*,
     sync::atomic::{
+        Acquire,
         Atomic,
-        Full,
-        Release, //
+        Full, //
     }, //
 };
 use rdma_bindings as bindings;
@@ -158,19 +158,33 @@ unsafe fn end<T: Operations>(counter: *mut bindings::rdma_counter) {
 
 /// Implements `ib_device_ops::counter_unbind_qp`.
 ///
+/// Two threads of a process may have the core unbind the same queue pair. For each that succeeds it gives
+/// back a reference to the counter, so one of them fails.
+///
 /// # Safety
 ///
-/// Only the core may call it, with a queue pair of a device of `T` that is bound to a counter, and
-/// the counter's lock held.
+/// Only the core may call it, with a queue pair of a device of `T`, and the lock held of a counter that the
+/// queue pair was bound to.
 pub(super) unsafe extern "C" fn unbind<T: Operations>(
     qp: *mut bindings::ib_qp,
     _port: u32,
 ) -> c_int {
-    // SAFETY: The core passes a queue pair that was created, and holds it.
-    T::unbind_counter(unsafe { Qp::from_raw(qp) });
-    // SAFETY: The core passes a valid queue pair.
-    unsafe { counter_of(qp) }.store(ptr::null_mut(), Release);
-    0
+    from_result(|| {
+        // SAFETY: The core passes a queue pair that was created, and holds it.
+        let object = unsafe { Qp::<T>::from_raw(qp) };
+        // SAFETY: The core passes a valid queue pair.
+        let place = unsafe { counter_of(qp) };
+        let bound = place.load(Acquire);
+        if bound.is_null() {
+            return Err(EINVAL);
+        }
+        // First this: once the place is free, another counter may be bound.
+        T::unbind_counter(object);
+        place
+            .cmpxchg(bound, ptr::null_mut(), Full)
+            .map_err(|_| EINVAL)?;
+        Ok(0)
+    })
 }
 
 /// Implements `ib_device_ops::counter_update_stats`.
