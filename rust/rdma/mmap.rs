@@ -83,12 +83,16 @@ impl RingFile {
     ///
     /// `ENOMEM`, `ENFILE`.
     pub(crate) fn new<T: Driver>(device: &Device<T>) -> Result<Self> {
-        // SAFETY: The device is valid, and so is its name, which the file copies.
-        let file = unsafe {
-            let device: *const bindings::device =
-                (&raw const (*device.as_raw()).__bindgen_anon_1).cast();
-            bindings::shmem_kernel_file_setup(bindings::dev_name(device), 0)
-        };
+        // A rename frees the name that `dev_name` returns, but not this copy of the core's. It may change
+        // while it is read, and is only for people.
+        //
+        // SAFETY: The device is valid, and the name a part of it.
+        let mut name = unsafe { (&raw const (*device.as_raw()).name).read_volatile() };
+        if let Some(last) = name.last_mut() {
+            *last = 0;
+        }
+        // SAFETY: The name ends with a 0, and the file copies it.
+        let file = unsafe { bindings::shmem_kernel_file_setup(name.as_ptr(), 0) };
         // INVARIANT: The reference is ours.
         Ok(Self(NonNull::new(from_err_ptr(file)?).ok_or(ENOMEM)?))
     }
