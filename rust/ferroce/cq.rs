@@ -4,7 +4,7 @@
 
 use kernel::prelude::*;
 use kernel::sync::atomic::Atomic;
-use kernel::sync::{new_condvar, new_mutex, Arc, CondVar, Mutex};
+use kernel::sync::{new_condvar, Arc, CondVar};
 use kernel::workqueue::{impl_has_work, new_work, Work, WorkItem};
 use rdma::ring::SharedRing;
 use rdma::sched::pause;
@@ -83,9 +83,6 @@ pub(crate) struct CqReport {
 pub(crate) struct Cq {
     #[pin]
     ring: IrqSpinLock<Ring>,
-    /// Held while it is replaced by another one.
-    #[pin]
-    resizing: Mutex<()>,
     upcall: CqUpcall,
     owner: Owner,
     /// A [`Habit`]. It changes under `ring`.
@@ -149,7 +146,6 @@ impl Cq {
         };
         pin_init!(Self {
             ring <- rdma::new_irq_spinlock!(ring, "ferroce::Cq::ring"),
-            resizing <- new_mutex!((), "ferroce::Cq::resizing"),
             upcall,
             owner,
             habit: Atomic::new(Habit::Polls.to_bits()),
@@ -246,14 +242,14 @@ impl Cq {
     /// Moves completions that the owning process has not polled to `new`, and continues there. Returns
     /// the old ring, which is no longer written. Sleeps.
     ///
-    /// Completions are written to the old ring meanwhile. The owner must not poll.
+    /// Completions are written to the old ring meanwhile. The owner must not poll. One call of it runs at a time, as
+    /// the crate `rdma` ensures.
     ///
     /// # Errors
     ///
     /// `EINVAL` if `new` has too little room; `EINTR` if the process is being killed; `EBUSY` if the
     /// copy does not end, because the owner polls all the time. The queue is then unchanged.
     pub(crate) fn resize(&self, new: SharedRing) -> Result<SharedRing> {
-        let _resizing = self.resizing.lock();
         let (mut moving, mut consumer) = {
             let ring = self.ring.lock();
             let moving = Move::new(&ring.shared, new.clone(), PIECE);

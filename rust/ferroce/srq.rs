@@ -3,7 +3,6 @@
 //! Shared receive queues: receives that the first of several queue pairs takes which needs one.
 
 use kernel::prelude::*;
-use kernel::sync::{new_mutex, Mutex};
 use rdma::errno::EOPNOTSUPP;
 use rdma::ops::SrqAttr;
 use rdma::ring::SharedRing;
@@ -23,9 +22,6 @@ pub(crate) struct Srq {
     /// The protection domain of its receives.
     pub(crate) pd: PdId,
     upcall: SrqUpcall,
-    /// Held while the ring is replaced by another one.
-    #[pin]
-    resizing: Mutex<()>,
     #[pin]
     posted: BhSpinLock<Posted>,
     /// Where the kernel posts, if it owns the queue. Nothing is taken under this lock, and it is
@@ -74,7 +70,6 @@ impl Srq {
         pin_init!(Self {
             pd,
             upcall,
-            resizing <- new_mutex!((), "ferroce::Srq::resizing"),
             posted <- rdma::new_bh_spinlock!(posted, "ferroce::Srq::posted"),
             posts <- rdma::new_irq_spinlock!(posts, "ferroce::Srq::posts"),
             max_sge,
@@ -155,7 +150,8 @@ impl Srq {
     /// Continues in `ring` with all posted receives. Its slots have the same size. Returns the old queue.
     /// Sleeps.
     ///
-    /// Receives are taken meanwhile, and the kernel may post some; a process must not.
+    /// Receives are taken meanwhile, and the kernel may post some; a process must not. One call of it runs at a time,
+    /// as the crate `rdma` ensures.
     ///
     /// # Errors
     ///
@@ -163,7 +159,6 @@ impl Srq {
     /// process is being killed; `EBUSY` if there is no end to it, as more is posted and taken all the
     /// time. The queue is as it was then.
     pub(crate) fn resize(&self, ring: SharedRing, limit: Option<u32>) -> Result<WorkQueue> {
-        let _resizing = self.resizing.lock();
         let mut resizing = {
             let posted = self.posted.lock();
             Resizing {

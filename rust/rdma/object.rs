@@ -28,7 +28,10 @@ use crate::{
         MappingSlot,
         RingFile, //
     },
-    udata::MAX_RINGS,
+    udata::{
+        Udata,
+        MAX_RINGS, //
+    },
     upcall::GateOwner, //
 };
 use core::{
@@ -36,7 +39,10 @@ use core::{
     ops::Deref,
     ptr::NonNull, //
 };
-use kernel::types::Opaque;
+use kernel::{
+    prelude::*,
+    types::Opaque, //
+};
 use rdma_bindings as bindings;
 
 /// The driver's part of an object, behind the core's part.
@@ -148,16 +154,6 @@ macro_rules! object {
                 self.ib.get()
             }
 
-            /// Replaces the rings that the process may map by those of `mappings` that are there.
-            #[allow(dead_code)]
-            pub(crate) fn replace_mappings(&self, mappings: [Option<Mapping>; MAX_RINGS]) {
-                for (slot, mapping) in self.body().mappings.iter().zip(mappings) {
-                    if mapping.is_some() {
-                        drop(slot.replace(mapping));
-                    }
-                }
-            }
-
             /// Returns the device that it belongs to.
             #[inline]
             pub fn device(&self) -> &Device<T> {
@@ -224,6 +220,34 @@ object! {
     /// A memory window.
     Mw, ib_mw, Mw
 }
+
+macro_rules! resized {
+    ($($name:ident),*) => {$(
+        impl<T: Driver> $name<T> {
+            /// Runs `resize`, a verb that shares new rings, and then lets the process map these instead of the
+            /// old ones. One such call for an object runs at a time: the core allows several, and the rings of
+            /// the last one have to be those that the driver uses. Sleeps.
+            pub(crate) fn resize<'a>(
+                &self,
+                mut udata: Udata<'a>,
+                resize: impl FnOnce(&mut Udata<'a>) -> Result,
+            ) -> Result {
+                let Body { gate, mappings, .. } = self.body();
+                gate.resize(|| {
+                    resize(&mut udata)?;
+                    for (slot, mapping) in mappings.iter().zip(udata.into_mappings()) {
+                        if mapping.is_some() {
+                            drop(slot.replace(mapping));
+                        }
+                    }
+                    Ok(())
+                })
+            }
+        }
+    )*};
+}
+
+resized!(Cq, Srq);
 
 impl<T: Driver> Qp<T> {
     /// Returns the protection domain that it belongs to.

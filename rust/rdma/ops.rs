@@ -495,6 +495,7 @@ pub trait Operations: Driver {
     ) -> Result<NewCq<Self::Cq>>;
 
     /// Resizes a process's completion queue to at least `cqe` completions. Returns the new number.
+    /// Of concurrent calls for one queue, one runs at a time.
     fn resize_cq(cq: &Cq<Self>, cqe: u32, udata: &mut Udata<'_>) -> Result<u32> {
         let _ = (cq, cqe, udata);
         build_error!(VTABLE_DEFAULT_ERROR)
@@ -585,7 +586,8 @@ pub trait Operations: Driver {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Changes a shared receive queue.
+    /// Changes a shared receive queue. Of concurrent calls for one queue that change its size, one runs at a
+    /// time.
     fn modify_srq(srq: &Srq<Self>, change: &SrqChange, udata: &mut Udata<'_>) -> Result {
         let _ = (srq, change, udata);
         build_error!(VTABLE_DEFAULT_ERROR)

@@ -16,8 +16,10 @@ use kernel::{
             Atomic,
             Full, //
         },
+        new_mutex,
         Arc,
-        Completion, //
+        Completion,
+        Mutex, //
     }, //
 };
 use rdma_bindings as bindings;
@@ -37,6 +39,9 @@ struct Gate<C> {
     object: NonNull<C>,
     #[pin]
     idle: Completion,
+    /// Held while the rings of the object are replaced.
+    #[pin]
+    resizing: Mutex<()>,
 }
 
 // SAFETY: The object is only used by calls of the core's that take it from any thread.
@@ -62,10 +67,17 @@ impl<C> GateOwner<C> {
                 state: Atomic::new(0),
                 object,
                 idle <- Completion::new(),
+                resizing <- new_mutex!((), "rdma::Gate::resizing"),
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
         Ok(Self(gate))
+    }
+
+    /// Runs `f` while no other thread does so for this object. Sleeps.
+    pub(crate) fn resize<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _resizing = self.0.resizing.lock();
+        f()
     }
 }
 

@@ -626,13 +626,15 @@ unsafe extern "C" fn resize_cq<T: Operations>(
 ) -> c_int {
     from_result(|| {
         // SAFETY: The core passes the arguments of a verb.
-        let mut udata = unsafe { Udata::new(udata) }?;
+        let udata = unsafe { Udata::new(udata) }?;
         // SAFETY: The core passes an object that was created.
         let object = unsafe { Cq::<T>::from_raw(cq) };
-        let cqe = T::resize_cq(object, cqe, &mut udata)?;
-        object.replace_mappings(udata.into_mappings());
-        // SAFETY: The core passes a valid queue, and reads this number after the call.
-        unsafe { (*cq).cqe = c_int::try_from(cqe).unwrap_or(c_int::MAX) };
+        object.resize(udata, |udata| {
+            let cqe = T::resize_cq(object, cqe, udata)?;
+            // SAFETY: The core passes a valid queue, and reads this number after the call.
+            unsafe { (*cq).cqe = c_int::try_from(cqe).unwrap_or(c_int::MAX) };
+            Ok(())
+        })?;
         Ok(0)
     })
 }
@@ -1017,8 +1019,11 @@ unsafe extern "C" fn modify_srq<T: Operations>(
         let mut udata = unsafe { Udata::with_address(udata) }?;
         // SAFETY: The core passes an object that was created.
         let object = unsafe { Srq::<T>::from_raw(srq) };
-        T::modify_srq(object, &change, &mut udata)?;
-        object.replace_mappings(udata.into_mappings());
+        if change.max_wr.is_some() {
+            object.resize(udata, |udata| T::modify_srq(object, &change, udata))?;
+        } else {
+            T::modify_srq(object, &change, &mut udata)?;
+        }
         Ok(0)
     })
 }
