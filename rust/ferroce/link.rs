@@ -108,7 +108,7 @@ fn try_open(name: LinkName<'_>, netdev: &NetDevice) -> Result {
         local_dma_lkey: LOCAL_DMA_LKEY.0,
     };
     let attached = Attached::new(&namespace, netdev, device)?;
-    let device = NewDevice::<Verbs>::new(netdev, attached, node)?
+    let device = NewDevice::<Verbs>::new(&net, attached, node)?
         .register(name)
         // The core's error for a name in use does not tell a user the reason.
         .map_err(|error| if error == ENFILE { EEXIST } else { error })?;

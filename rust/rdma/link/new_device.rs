@@ -11,7 +11,7 @@ use crate::{
         NodeAttr, //
     },
     module::Hold,
-    net::NetDevice,
+    net::Net,
     ops::{
         table,
         Operations, //
@@ -52,15 +52,15 @@ use rdma_bindings as bindings;
 ///         comp_vectors: 1,
 ///         local_dma_lkey: 0x100,
 ///     };
-///     NewDevice::<T>::new(netdev, (), node)?.register(name)?;
+///     let net = netdev.net().ok_or(ENODEV)?;
+///     NewDevice::<T>::new(&net, (), node)?.register(name)?;
 ///     Ok(())
 /// }
 /// ```
 pub struct NewDevice<T: Operations>(NonNull<Device<T>>);
 
 impl<T: Operations> NewDevice<T> {
-    /// Creates a device with one port, for a link over `netdev`, in the same network namespace. May
-    /// sleep.
+    /// Creates a device with one port, in the network namespace `net`. May sleep.
     ///
     /// `data` are dropped when the device is unregistered, or with the returned value, after a call
     /// of [`Operations::dealloc`].
@@ -68,15 +68,13 @@ impl<T: Operations> NewDevice<T> {
     /// # Errors
     ///
     /// `ENODEV` if the driver has no [`LinkRegistration`](super::LinkRegistration), `ENOMEM`.
-    pub fn new(netdev: &NetDevice, data: T::Device, node: NodeAttr) -> Result<Self> {
+    pub fn new(net: &Net, data: T::Device, node: NodeAttr) -> Result<Self> {
         let registry = Registry::of::<T>()?;
         let hold = Hold::new()?;
         let comp_vectors = i32::try_from(node.comp_vectors.max(1)).map_err(|_| EINVAL)?;
-        // SAFETY: The size is that of a struct which starts with a device, and the namespace is
-        // alive, as the netdev is in it.
-        let ib = unsafe {
-            bindings::_ib_alloc_device(Device::<T>::SIZE, bindings::dev_net(netdev.as_raw()))
-        };
+        // SAFETY: The size is that of a struct which starts with a device, and the reference proves that
+        // the namespace is alive.
+        let ib = unsafe { bindings::_ib_alloc_device(Device::<T>::SIZE, net.as_raw()) };
         let device = NonNull::new(ib).ok_or(ENOMEM)?;
         // SAFETY: It was allocated above.
         unsafe { Device::<T>::create(device, hold, data) };
