@@ -10,6 +10,7 @@
 use core::cmp::Ordering;
 
 use kernel::alloc::flags::GFP_NOWAIT;
+use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::rbtree::{RBTree, RBTreeNode};
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -29,7 +30,7 @@ mod room;
 
 use self::room::has_room;
 
-/// The memory of the packets of all queue pairs, in [buffers](HeldPacket::buffers).
+/// The [memory](HeldPacket::memory) of the packets of all queue pairs.
 static KEPT: Atomic<usize> = Atomic::new(0);
 
 /// The turn of a packet.
@@ -95,14 +96,14 @@ impl EarlyPackets {
     }
 
     fn insert(&mut self, psn: Psn, packet: HeldPacket) -> Result {
-        let buffers = packet.buffers();
-        if !has_room(KEPT.load(Relaxed), buffers, self.0.is_empty()) {
+        let bytes = packet.memory();
+        if !has_room(KEPT.load(Relaxed), bytes, self.0.is_empty(), PAGE_SIZE) {
             return Err(ENOMEM);
         }
         let node = RBTreeNode::new(Turn(psn), packet, GFP_NOWAIT)?;
-        KEPT.fetch_add(buffers, Relaxed);
+        KEPT.fetch_add(bytes, Relaxed);
         if let Some(node) = self.0.insert(node) {
-            KEPT.fetch_sub(node.to_key_value().1.buffers(), Relaxed);
+            KEPT.fetch_sub(node.to_key_value().1.memory(), Relaxed);
         }
         Ok(())
     }
@@ -120,7 +121,7 @@ impl EarlyPackets {
     fn pop(&mut self) -> Option<HeldPacket> {
         let (_, node) = self.0.cursor_front_mut()?.remove_current();
         let packet = node.to_key_value().1;
-        KEPT.fetch_sub(packet.buffers(), Relaxed);
+        KEPT.fetch_sub(packet.memory(), Relaxed);
         Some(packet)
     }
 

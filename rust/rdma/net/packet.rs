@@ -8,7 +8,6 @@ use crate::{
     net::{
         gid_of_ipv4,
         headers::UDP_BYTES,
-        pool::PAGES_BYTES,
         skb::{
             dev_of,
             network_header, //
@@ -502,25 +501,31 @@ impl HeldPacket {
         (Datagram { ..**this }, this.charges.take())
     }
 
-    /// Returns its memory in buffers, each of which has room for the largest path MTU. A datagram that came in
-    /// fragments may have many.
-    pub fn buffers(&self) -> usize {
-        // SAFETY: The skb is ours.
-        let size = unsafe { self.skb.as_ref() }.truesize as usize;
-        size.div_ceil(PAGES_BYTES).max(1)
+    /// The least memory that a datagram is counted with, on machines with pages of any size. A small one may be the
+    /// only one that keeps its pages.
+    const LEAST_MEMORY: u32 = 8192;
+
+    /// Returns the bytes of its memory, with the kernel's own data. A datagram that came in fragments may have
+    /// much. It does not change while the datagram is kept.
+    pub fn memory(&self) -> usize {
+        self.counted() as usize
     }
 
-    /// Counts its memory against each of `shares`, in bytes, until it is freed or
+    fn counted(&self) -> u32 {
+        // SAFETY: The skb is ours.
+        unsafe { self.skb.as_ref() }
+            .truesize
+            .max(Self::LEAST_MEMORY)
+    }
+
+    /// Counts its [memory](Self::memory) against each of `shares` until it is freed or
     /// [handled](Self::now).
     ///
     /// # Errors
     ///
     /// The datagram, if one of them has too little left.
     pub fn charged_to(mut self, shares: [&Arc<Share>; 2]) -> Result<Self, Self> {
-        // SAFETY: The skb is ours.
-        let size = unsafe { self.skb.as_ref() }.truesize;
-        // A small datagram may be the only one that keeps its pages.
-        let bytes = size.max(PAGES_BYTES as u32);
+        let bytes = self.counted();
         let [first, second] = shares;
         let charges = first
             .take(bytes)
