@@ -159,12 +159,17 @@ impl Queue {
     }
 
     /// Creates a queue that runs at most `workers` items at a time, if it is not bound to CPUs; 0 is the
-    /// kernel's default. May sleep.
+    /// kernel's default. In [bottom halves](Flags::BOTTOM_HALF) the number is ignored. May sleep.
     ///
     /// # Errors
     ///
     /// As for [`new`](Self::new).
     pub fn with_workers(name: &CStr, flags: Flags, workers: u16) -> Result<Self> {
+        // The kernel accepts no other number there.
+        let workers = match flags.contains(Flags::BOTTOM_HALF) {
+            true => 0,
+            false => workers,
+        };
         // SAFETY: The format takes one string, which is valid for the call.
         let queue = unsafe {
             bindings::alloc_workqueue_noprof(
