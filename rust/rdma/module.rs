@@ -39,6 +39,10 @@ use kernel::{
     types::Opaque, //
 };
 
+// Without preemption a grace period of RCU is one of tasks RCU, too.
+#[cfg(all(CONFIG_PREEMPTION, not(CONFIG_TASKS_RCU)))]
+compile_error!("ferroce needs a kernel with CONFIG_TASKS_RCU, which CONFIG_BPF_SYSCALL selects");
+
 // Bindgen leaves structs without fields in it, of which only the address matters.
 #[allow(improper_ctypes)]
 extern "C" {
