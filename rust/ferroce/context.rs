@@ -11,6 +11,7 @@ use kernel::sync::atomic::Atomic;
 use kernel::sync::{new_mutex, Arc, Mutex, SetOnce};
 use kernel::task::Kuid;
 use rdma::net::HeldPacket;
+use rdma::odp::Pager;
 use rdma::share::{Charge, Share};
 use rdma::sync::Marked;
 use rdma::user::current_user;
@@ -36,7 +37,7 @@ const MAX_WINDOWS: usize = (*MW_INDICES.end() - *MW_INDICES.start() + 1) as usiz
 const MAX_PDS: usize = MAX_PD as usize / 64;
 
 /// Workers that fault in memory for one context, on each NUMA node. Further faults wait in line behind
-/// those of the same process.
+/// those of the same process. One of them may be busy with the removal of chunks.
 const PAGING_WORKERS: u16 = 4;
 
 /// Contexts of one user that may have such workers: this number, or several for each CPU.
@@ -177,7 +178,7 @@ pub(crate) struct Context {
     of_user: Arc<Numbers>,
     /// Where its memory is paged in, and written back to persistence. It is there once the process has
     /// a region that may need that.
-    paging: SetOnce<(Queue, Charge)>,
+    pager: SetOnce<Arc<Pager>>,
     pagers: Arc<Share>,
     is_closed: Atomic<bool>,
 }
@@ -192,7 +193,7 @@ impl Context {
         let context = Self {
             numbers: Numbers::new(1)?,
             of_user,
-            paging: SetOnce::new(),
+            pager: SetOnce::new(),
             pagers,
             is_closed: Atomic::new(false),
         };
@@ -260,25 +261,25 @@ impl Context {
         self.numbers.held_bytes.is_half_used() || self.of_user.held_bytes.is_half_used()
     }
 
-    /// Creates the workqueue for page faults of the process, unless it exists. May sleep.
+    /// Returns the workers that fault in memory of the process. Creates them, unless they exist. May sleep.
     ///
     /// # Errors
     ///
     /// `ENOMEM`, also if the user has too many; `ENODEV` when the module is being unloaded.
-    pub(crate) fn prepare_paging(&self) -> Result {
-        if self.paging().is_none() {
+    pub(crate) fn prepare_paging(&self) -> Result<&Arc<Pager>> {
+        if self.pager.as_ref().is_none() {
             let charge = self.pagers.take(1)?;
             let queue = Queue::with_workers(c"ferroce_fault", Flags::UNBOUND, PAGING_WORKERS)?;
             // Another thread may have been faster.
-            let _ = self.paging.populate((queue, charge));
+            let _ = self.pager.populate(Pager::new(queue, charge)?);
         }
-        Ok(())
+        self.pager.as_ref().ok_or(ENOMEM)
     }
 
     /// Returns the workqueue for page faults of the process. Any context.
     #[inline]
     pub(crate) fn paging(&self) -> Option<&Queue> {
-        self.paging.as_ref().map(|(queue, _)| queue)
+        self.pager.as_ref().map(|pager| pager.queue())
     }
 
     /// Returns true if the process has closed the device. Any context.

@@ -19,6 +19,12 @@
 //! blocks that a file system reserves for root hold. Chunks, page tables and pages of files are charged to its
 //! control group. The policy for NUMA nodes, and the hugetlb controller, are those of the worker.
 //!
+//! # Removal
+//!
+//! The removal of a chunk's notifier waits until no invalidation is active in the process. A process with several
+//! threads that invalidate can make that last as long as it likes. So chunks are removed by the [`Pager`] of their
+//! owner, one after the other: nobody else waits.
+//!
 //! # Invalidation
 //!
 //! Each chunk has two locks. `pages` guards the cache and is held during a copy. So when an invalidation
@@ -49,10 +55,14 @@ use crate::{
     module::InUse,
     new_bh_spinlock,
     pmem,
+    share::Charge,
     sync::BhSpinLock,
     table::IdTable,
     time::now_ns,
-    work, //
+    work::{
+        self,
+        Queue, //
+    }, //
 };
 use core::{
     pin::Pin,
@@ -62,6 +72,15 @@ use kernel::{
     cred::Credential,
     error::to_result,
     ffi::c_void,
+    list::{
+        impl_list_arc_safe,
+        impl_list_item,
+        AtomicTracker,
+        List,
+        ListArc,
+        ListLinks,
+        TryNewListArc, //
+    },
     mm::{
         virt::{
             self,
@@ -78,11 +97,19 @@ use kernel::{
     sync::{
         aref::ARef,
         new_mutex,
+        new_spinlock,
         rcu,
         Arc,
-        Mutex, //
+        Mutex,
+        SpinLock, //
     },
-    types::Opaque, //
+    types::Opaque,
+    workqueue::{
+        impl_has_work,
+        new_work,
+        Work,
+        WorkItem, //
+    }, //
 };
 use rdma_bindings as bindings;
 
@@ -436,6 +463,77 @@ struct PageTable {
     present: usize,
 }
 
+/// The workers of an owner of regions: they fault in memory, and remove chunks.
+///
+/// It lives as long as there are regions or chunks of the owner.
+#[pin_data]
+pub struct Pager {
+    queue: Queue,
+    /// Chunks that have left their regions, a grace period ago or longer.
+    #[pin]
+    leaving: SpinLock<List<Chunk>>,
+    #[pin]
+    remove: Work<Self>,
+    /// Given back when the workers are.
+    _charge: Charge,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Pager { self.remove }
+}
+
+impl WorkItem for Pager {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        while let Some(chunk) = this.next_leaving() {
+            drop(chunk);
+            work::give_way();
+        }
+    }
+}
+
+impl Pager {
+    /// Creates one whose workers are those of `queue`, which has room for several items at a time. The `charge` is for
+    /// the workers. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub fn new(queue: Queue, charge: Charge) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                queue,
+                leaving <- new_spinlock!(List::new(), "rdma::odp::Pager::leaving"),
+                remove <- new_work!("rdma::odp::Pager::remove"),
+                _charge: charge,
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// Returns the queue of the workers. Any context.
+    #[inline]
+    pub fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    fn next_leaving(&self) -> Option<ListArc<Chunk>> {
+        self.leaving.lock().pop_front()
+    }
+
+    /// Has `chunk`, which has left its region, removed by a worker of its owner. Process context; does not sleep.
+    fn remove(chunk: Arc<Chunk>) {
+        let pager = chunk.pager.clone();
+        // A chunk leaves its region once, so it is in no list.
+        if let Ok(chunk) = ListArc::try_from_arc(chunk) {
+            pager.leaving.lock().push_back(chunk);
+        }
+        // If the item is queued already, it finds the chunk.
+        let _ = pager.queue.enqueue(pager.clone());
+    }
+}
+
 /// A part of a region.
 ///
 /// # Invariants
@@ -451,8 +549,23 @@ struct Chunk {
     changes: Mutex<()>,
     #[pin]
     pages: BhSpinLock<PageTable>,
+    /// Those of `leaving`.
+    #[pin]
+    links: ListLinks,
+    #[pin]
+    tracker: AtomicTracker,
     #[pin]
     notifier: Opaque<bindings::mmu_interval_notifier>,
+    /// Removes it. Its queue keeps the module, too.
+    pager: Arc<Pager>,
+}
+
+impl_list_arc_safe! {
+    impl ListArcSafe<0> for Chunk { tracked_by tracker: AtomicTracker; }
+}
+
+impl_list_item! {
+    impl ListItem<0> for Chunk { using ListLinks { self.links }; }
 }
 
 // SAFETY: The notifier may be removed by any thread.
@@ -471,10 +584,18 @@ static OPS: bindings::mmu_interval_notifier_ops = {
 
 impl Chunk {
     /// Creates a chunk that watches the addresses from `first` on.
-    fn new(mm: &MmWithUser, first: usize, persistent: bool) -> impl PinInit<Self, Error> + '_ {
+    fn new(
+        mm: &MmWithUser,
+        first: usize,
+        persistent: bool,
+        pager: Arc<Pager>,
+    ) -> impl PinInit<Self, Error> + '_ {
         try_pin_init!(Self {
             start: first,
             persistent,
+            pager,
+            links <- ListLinks::new(),
+            tracker <- AtomicTracker::new(),
             changes <- new_mutex!((), "rdma::odp::Chunk::changes"),
             pages <- new_bh_spinlock!(
                 PageTable {
@@ -857,6 +978,7 @@ pub struct OnDemand {
     chunks: IdTable<Chunk>,
     #[pin]
     growth: Mutex<Growth>,
+    pager: Arc<Pager>,
 }
 
 /// Who pays for faults, and whose rights they have. Workers fault in, and the kernel would take them for the process:
@@ -903,14 +1025,20 @@ impl Owner {
 
 impl OnDemand {
     /// Creates memory of the `len` bytes at `start` of the calling process. They may be absent. If they
-    /// are to be `persistent`, only persistent memory can be written to. May sleep; dropping it may,
-    /// too.
+    /// are to be `persistent`, only persistent memory can be written to. Its chunks are removed by the workers of
+    /// `pager`, which must be those of the process. May sleep; dropping it does not sleep for long.
     ///
     /// # Errors
     ///
     /// `EINVAL` if `len` is 0, the range wraps or no process calls; `ENOMEM`; `ENODEV` when the module
     /// is being unloaded.
-    pub fn new(start: u64, len: u64, writable: bool, persistent: bool) -> Result<Arc<Self>> {
+    pub fn new(
+        start: u64,
+        len: u64,
+        writable: bool,
+        persistent: bool,
+        pager: Arc<Pager>,
+    ) -> Result<Arc<Self>> {
         let end = start.checked_add(len).ok_or(EINVAL)?;
         if len == 0 || usize::try_from(end).is_err() {
             return Err(EINVAL);
@@ -924,11 +1052,12 @@ impl OnDemand {
                 len,
                 writable,
                 persistent,
-                chunks <- IdTable::new(),
+                chunks <- IdTable::with_end(Pager::remove),
                 growth <- new_mutex!(
                     Growth { count: 0, cursor: 0 },
                     "rdma::odp::OnDemand::growth"
                 ),
+                pager,
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -1078,7 +1207,8 @@ impl OnDemand {
         }
         self.make_room(growth);
         let start = address / CHUNK_BYTES * CHUNK_BYTES;
-        let chunk = Arc::pin_init(Chunk::new(mm, start, self.persistent), GFP_KERNEL_ACCOUNT)?;
+        let chunk = Chunk::new(mm, start, self.persistent, self.pager.clone());
+        let chunk = Arc::pin_init(chunk, GFP_KERNEL_ACCOUNT)?;
         self.chunks.reserve_at(place)?.publish(chunk.clone())?;
         growth.count = growth.count.saturating_add(1);
         Ok(chunk)

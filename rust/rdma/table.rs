@@ -88,7 +88,7 @@ pub struct IdTable<T: Send + Sync + 'static> {
     near: [Atomic<*mut Entry<T>>; NEAR],
     /// The next number to try. Accessed with the lock of `xa` held.
     next: UnsafeCell<u32>,
-    leaving: Arc<Leaving>,
+    leaving: Arc<Leaving<T>>,
     #[pin]
     _pin: PhantomPinned,
     _p: PhantomData<Arc<T>>,
@@ -102,7 +102,9 @@ unsafe impl<T: Send + Sync + 'static> Sync for IdTable<T> {}
 
 /// Entries that were taken out of a table and not freed yet.
 #[pin_data]
-struct Leaving {
+struct Leaving<T> {
+    /// Takes the table's reference to the object of such an entry.
+    end: fn(Arc<T>),
     #[pin]
     count: BhSpinLock<usize>,
     #[pin]
@@ -115,7 +117,7 @@ struct Entry<T: Send + Sync + 'static> {
     rcu_work: Opaque<bindings::rcu_work>,
     id: u32,
     object: Arc<T>,
-    leaving: Arc<Leaving>,
+    leaving: Arc<Leaving<T>>,
     // The last field, so that it is given back after all else.
     hold: Hold,
 }
@@ -153,7 +155,7 @@ impl<T: Send + Sync + 'static> Entry<T> {
             hold,
             ..
         } = KBox::into_inner(entry);
-        drop(object);
+        (leaving.end)(object);
         leaving.left();
         // A task that waits for `leaving` may continue now. The module's text stays until the hold
         // is given back, after which this function does nothing that may wait. An implicit drop
@@ -163,10 +165,11 @@ impl<T: Send + Sync + 'static> Entry<T> {
     }
 }
 
-impl Leaving {
-    fn new() -> Result<Arc<Self>> {
+impl<T: Send + Sync + 'static> Leaving<T> {
+    fn new(end: fn(Arc<T>)) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
+                end,
                 count <- new_bh_spinlock!(0, "IdTable::leaving"),
                 none <- new_condvar!("IdTable::flush"),
             }),
@@ -191,6 +194,15 @@ impl Leaving {
 impl<T: Send + Sync + 'static> IdTable<T> {
     /// Creates an empty table. May sleep.
     pub fn new() -> impl PinInit<Self, Error> {
+        Self::with_end(drop)
+    }
+
+    /// Creates an empty table that passes its own reference to a removed object to `end`, in process context,
+    /// instead of dropping it. May sleep.
+    ///
+    /// It is for objects whose drop may sleep for long. `end` must not, because objects of all tables are freed on
+    /// one queue.
+    pub fn with_end(end: fn(Arc<T>)) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             xa <- Opaque::ffi_init(|xa| {
                 // SAFETY: `xa` is valid for writes.
@@ -205,7 +217,7 @@ impl<T: Send + Sync + 'static> IdTable<T> {
             }),
             near: [const { Atomic::new(ptr::null_mut()) }; NEAR],
             next: UnsafeCell::new(0),
-            leaving: Leaving::new()?,
+            leaving: Leaving::new(end)?,
             _pin: PhantomPinned,
             _p: PhantomData,
         })
@@ -439,7 +451,10 @@ impl<T: Send + Sync + 'static> PinnedDrop for IdTable<T> {
         while let Some((id, object)) = next.and_then(|from| self.first_from(from)) {
             // This is not the last reference. The table's own is dropped later, in process context.
             drop(object);
-            self.remove(id);
+            if let Some(entry) = self.erase_entry(id) {
+                // SAFETY: It came from `KBox::into_raw` and was taken out just now.
+                unsafe { Entry::retire(entry) };
+            }
             next = id.checked_add(1);
         }
         // SAFETY: The table is valid and used no longer.

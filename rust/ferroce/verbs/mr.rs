@@ -70,17 +70,21 @@ pub(super) fn register(pd: &IbPd<Verbs>, init: MrInit) -> Result<NewMr<Handle>> 
     let is_persistent = rights.contains(Rights::FLUSH_PERSISTENT);
     // Prepare this before anything can wait for it: the kernel's domains cannot tell later whose
     // workers must page in.
-    if is_persistent || Rights::is_on_demand(init.access) {
+    let is_on_demand = Rights::is_on_demand(init.access);
+    let pager = if is_persistent || is_on_demand {
         let context = pd.ucontext().ok_or(EOPNOTSUPP)?;
-        context.prepare_paging()?;
-    }
-    let pages = if Rights::is_on_demand(init.access) {
+        Some(context.prepare_paging()?)
+    } else {
+        None
+    };
+    let pages = if let Some(pager) = pager.filter(|_| is_on_demand) {
         let is_implicit = init.start == 0 && init.length == u64::MAX;
         if is_implicit && Rights::is_huge(init.access) {
             return Err(EINVAL);
         }
         let writable = rights.may_change();
-        let memory = OnDemand::new(init.start, init.length, writable, is_persistent)?;
+        let pager = pager.clone();
+        let memory = OnDemand::new(init.start, init.length, writable, is_persistent, pager)?;
         Backing::OnDemand(memory)
     } else {
         let (start, length) = (init.start, init.length);
