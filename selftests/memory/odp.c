@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include "../lib/fuse.h"
@@ -1224,6 +1225,126 @@ TEST(wrong_advice)
 	require_sys(munmap(theirs.bytes, SIZE));
 	require(advise(ends[1].pd, READ_SOON, FLUSH, &sge, 1) == EFAULT, "not mapped");
 	require_ok(advise(ends[1].pd, NO_FAULT, FLUSH, &sge, 1));
+}
+
+/* ---- chunks that cannot be removed --------------------------------------- */
+
+/* More than the kernel runs work items of one queue at a time. */
+#define CHUNKS 2400ul
+#define CHUNK (512 * PAGE)
+#define TAKERS 4
+
+static uint8_t *chunks;
+
+/*
+ * With several of these an invalidation is active all of the time. The kernel looks at each entry of the page
+ * tables, which takes long; MADV_DONTNEED would free the tables.
+ */
+static void *take_away(void *unused)
+{
+	for (;;)
+		if (madvise(chunks, CHUNKS * CHUNK, MADV_FREE))
+			return unused;
+}
+
+/* A process that has many chunks removed, and lets none of them go. */
+static void keep_chunks(int report)
+{
+	struct ibv_sge sge = { .length = 1 };
+	pthread_t thread;
+	struct ibv_mr *mr;
+	unsigned long i;
+
+	end_open(&ends[0], FAMILY_ANY);
+	chunks = mmap(NULL, CHUNKS * CHUNK, PROT_READ | PROT_WRITE,
+		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	require(chunks != MAP_FAILED, "mmap: %s", strerror(errno));
+	madvise(chunks, CHUNKS * CHUNK, MADV_NOHUGEPAGE);
+	mr = ibv_reg_mr(ends[0].pd, chunks, CHUNKS * CHUNK,
+			IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
+	require(mr, "ibv_reg_mr: %s", strerror(errno));
+	sge.lkey = mr->lkey;
+	for (i = 0; i < CHUNKS; i++) {
+		sge.addr = (uintptr_t)chunks + i * CHUNK;
+		require_ok(advise(ends[0].pd, IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE,
+				  IB_UVERBS_ADVISE_MR_FLAG_FLUSH, &sge, 1));
+	}
+	for (i = 0; i < TAKERS; i++)
+		require(!pthread_create(&thread, NULL, take_away, NULL), "pthread_create");
+	usleep(100000);
+	require_ok(ibv_dereg_mr(mr));
+	require_sys(write(report, "", 1));
+	pause();
+}
+
+/* Takes more contexts with workers, and chunks, than a user may have at a time. */
+static void use_and_give_back(unsigned int times)
+{
+	uint8_t *bytes = map_pages(PAGE);
+	struct ibv_mr *mr;
+	struct ibv_sge sge;
+	unsigned int i;
+	struct rc rc;
+
+	for (i = 0; i < times; i++) {
+		int64_t deadline = now_ns() + 4 * SOON_MS * NS_PER_MS;
+
+		end_open(&ends[1], FAMILY_ANY);
+		do {
+			mr = ibv_reg_mr(ends[1].pd, bytes, PAGE,
+					IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
+			require(mr || (errno == ENOMEM && now_ns() < deadline),
+				"what context %u needs is not given back: %s", i, strerror(errno));
+		} while (!mr);
+		sge = (struct ibv_sge){ (uintptr_t)bytes, PAGE, mr->lkey };
+		require_ok(advise(ends[1].pd, IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE,
+				  IB_UVERBS_ADVISE_MR_FLAG_FLUSH, &sge, 1));
+		rc_create(&rc, &ends[1], &plan);
+		rc_destroy(&rc);
+		require_ok(ibv_dereg_mr(mr));
+		end_close(&ends[1]);
+		require(now_ns() < deadline, "context %u took too long", i);
+	}
+}
+
+/* The kernel runs modprobe by a queue that all may use. */
+static void use_queue_of_all(void)
+{
+	int64_t before = now_ns(), took;
+
+	require(socket(AF_ECONET, SOCK_STREAM, 0) < 0, "there is Econet");
+	took = (now_ns() - before) / NS_PER_MS;
+	require(took < 2 * SOON_MS, "the kernel took %ld ms to look for a module", (long)took);
+}
+
+/*
+ * The removal of a chunk waits until no invalidation is active in its process, which decides how long
+ * that is. Nobody else waits.
+ */
+TEST(removal_takes_forever)
+{
+	int report[2], status;
+	char byte;
+	pid_t child;
+
+	name_ends_from_environment();
+	plan = default_plan;
+	use_queue_of_all();
+	require_sys(pipe(report));
+	child = fork();
+	require_sys(child);
+	if (!child)
+		keep_chunks(report[1]);
+	close(report[1]);
+	require(read(report[0], &byte, 1) == 1, "the child is gone");
+	/* A grace period, and the time to make a worker for each chunk that is removed. */
+	sleep(6 * time_scale());
+	use_queue_of_all();
+	use_and_give_back(160);
+	use_queue_of_all();
+	require_sys(kill(child, SIGKILL));
+	require(waitpid(child, &status, 0) == child, "waitpid");
+	use_and_give_back(10);
 }
 
 TEST_HARNESS_MAIN
