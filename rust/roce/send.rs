@@ -128,6 +128,18 @@ enum Drain {
     Drained,
 }
 
+/// What is known of READs that are asked for in parts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Parts {
+    /// No part was ever asked for.
+    None,
+    /// A part was asked for, so a response may end in the middle of a READ.
+    Asked,
+    /// The same, and a further part of the oldest READ was asked for, of which no response has come. It is a request
+    /// of its own, so the peer may not have it.
+    Unheard,
+}
+
 /// The event that the requester's timer waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Timer {
@@ -177,8 +189,7 @@ struct Sequence {
     asked_again_to: Psn,
     /// The time of the last acknowledgement.
     moved_at: Micros,
-    /// A part of a READ was asked for again, so a response may end in the middle of one.
-    has_asked_for_parts: bool,
+    parts: Parts,
     lateness: Lateness,
     gaps: Gaps,
     round_trip: RoundTrip,
@@ -234,7 +245,7 @@ impl Sequence {
             drops_responses: 0,
             asked_again_to: config.sq_psn,
             moved_at: Micros::START,
-            has_asked_for_parts: false,
+            parts: Parts::None,
             lateness: Lateness::NEW,
             gaps: Gaps::new(config.sq_psn),
             round_trip: RoundTrip::NEW,
@@ -267,6 +278,13 @@ impl Sequence {
             mtu: self.config.mtu,
             unacked: self.unacked,
             end: self.end,
+        }
+    }
+
+    /// Notes that a part of a READ is asked for.
+    fn note_part(&mut self) {
+        if self.parts == Parts::None {
+            self.parts = Parts::Asked;
         }
     }
 

@@ -5,7 +5,7 @@
 use core::ops::DerefMut;
 
 use super::window::{Entry, Slot};
-use super::{Failure, Requester, Running, Sequence, Timer};
+use super::{Failure, Parts, Requester, Running, Sequence, Timer};
 use crate::completion::Status;
 use crate::congestion::{Control, Path};
 use crate::event::Event;
@@ -214,7 +214,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         // A response may start in the middle, as the response to a request for missing parts, and
         // end where that request ends.
         let is_last = left <= most;
-        let may_end = is_last || self.sequence.has_asked_for_parts;
+        let may_end = is_last || self.sequence.parts != Parts::None;
         let in_place =
             (read.starts || at > 0) && (read.ends || !is_last) && (may_end || !read.ends);
         // Rules: RDA-18
@@ -414,6 +414,9 @@ impl Sequence {
             .acknowledged(psn.distance_from(self.unacked), &path);
         self.moved_at = Micros::of(now);
         self.unacked = psn;
+        if self.parts == Parts::Unheard {
+            self.parts = Parts::Asked;
+        }
         // Or after half of all PSNs it would seem to be ahead.
         if self.asked_again_to.is_before(psn) {
             self.asked_again_to = psn;

@@ -30,7 +30,7 @@ use core::ops::DerefMut;
 
 use super::lateness::Held;
 use super::window::{Ahead, Entry, Outstanding, Slot, Window};
-use super::{Blocked, Failure, Requester, Running, Sequence, Timer};
+use super::{Blocked, Failure, Parts, Requester, Running, Sequence, Timer};
 use crate::congestion::{Before, Control, Loss};
 use crate::event::Event;
 use crate::host::{Handled, SendHost};
@@ -638,9 +638,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             }
             return;
         }
-        // A peer that answers has the request.
-        let is_in_answer = entry.is_answered() && sequence.unacked != entry.first;
-        if !is_in_answer && sequence.has_stuck_guess() {
+        if !sequence.is_in_answer(entry) && sequence.has_stuck_guess() {
             sequence.keeping = Keeping::Drops(RETRY_KEEPING);
             host.observe(Event::Probe);
             return sequence.ask_unheard(now, Sequence::go_back);
@@ -843,6 +841,13 @@ impl Sequence {
         }
     }
 
+    /// Returns true if some responses to `entry`, the oldest request, have come, and some to its last part. A peer
+    /// that answers has the request.
+    // Rules: SEG-22
+    fn is_in_answer<P>(&self, entry: &Outstanding<P>) -> bool {
+        entry.is_answered() && self.unacked != entry.first && self.parts != Parts::Unheard
+    }
+
     /// Returns true if responses may be missing that were asked for again with all behind them. Others that came
     /// before their turn were not kept.
     fn may_have_dropped(&self) -> bool {
@@ -979,13 +984,13 @@ impl Sequence {
     }
 
     /// Asks again for at most `count` responses to `entry`, the oldest request, though nothing new was heard.
-    /// Returns false if it does not. Before the first response, the peer may not have got the request: it would
-    /// take one for fewer responses for a new request, and later ones for more of them as invalid.
+    /// Returns false if it does not. Before the first response to the last request for them, the peer may not have got
+    /// that: it would take one for fewer responses for a new request, and later ones for more of them as invalid.
     fn ask_for_some<P>(&mut self, now: Instant, count: u16, entry: &Outstanding<P>) -> bool {
         let some = self.unacked.add(count.into());
         let all = self.missing_responses_of(entry);
         let stop = some.earlier(all);
-        if self.unacked == entry.first && stop != all {
+        if !self.is_in_answer(entry) && stop != all {
             return false;
         }
         self.ask_unheard(now, |sequence| {
@@ -1027,7 +1032,9 @@ impl Sequence {
                 self.round_trip.asked(now);
             }
         }
-        self.has_asked_for_parts |= missing.is_of_responses();
+        if missing.is_of_responses() {
+            self.note_part();
+        }
         self.repair = Some(Repair {
             missing,
             start,

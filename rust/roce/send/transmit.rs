@@ -5,7 +5,7 @@
 use core::ops::DerefMut;
 
 use super::window::{Ahead, Entry, Outstanding, Slot};
-use super::{Blocked, Drain, Failure, Requester, Running, Sequence, Timer};
+use super::{Blocked, Drain, Failure, Parts, Requester, Running, Sequence, Timer};
 use crate::completion::Status;
 use crate::congestion::Control;
 use crate::host::{SendHost, Source, Transmit};
@@ -167,7 +167,7 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
         };
         entry.ahead = Ahead::Asked { from };
         let (from, to) = (entry.psn_at(from), entry.psn_at(to));
-        sequence.has_asked_for_parts = true;
+        sequence.note_part();
         let sizes = (sequence.config.mtu, sequence.config.bundle);
         let segment = Segment::new(entry, from, sizes, Some(to))?;
         let bth = sequence.header(entry, &segment, from, false);
@@ -440,9 +440,11 @@ impl Sequence {
         }
         let ahead = self.next.distance_from(self.unacked);
         let stop = self.next.add(most.saturating_sub(ahead).max(1));
-        let is_some = stop.is_before(entry.end());
-        self.has_asked_for_parts |= is_some;
-        is_some.then_some(stop)
+        if !stop.is_before(entry.end()) {
+            return None;
+        }
+        self.note_part();
+        Some(stop)
     }
 
     /// Returns how many PSNs may be outstanding, before `next`. When the window has shrunk, none of these
@@ -548,9 +550,13 @@ impl Sequence {
     ) {
         let is_new = self.next == self.end;
         self.fresh = is_new;
-        // Rules: RDA-5
-        if is_new && entry.is_answered() && self.next == entry.first {
-            self.unanswered = self.unanswered.saturating_add(1);
+        if is_new && entry.is_answered() {
+            match self.next == entry.first {
+                // Rules: RDA-5
+                true => self.unanswered = self.unanswered.saturating_add(1),
+                // Rules: SEG-22
+                false => self.parts = Parts::Unheard,
+            }
         }
         // Of a READ the first response tells.
         if is_new && (wants_ack || entry.is_answered()) {

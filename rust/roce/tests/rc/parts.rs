@@ -194,6 +194,46 @@ fn a_lost_part_or_its_answer_needs_no_timer() {
     }
 }
 
+// Rules: RTY-20, SEG-22
+#[test]
+fn a_lost_request_for_a_part_is_asked_for_whole() {
+    for law in [Law::Window, Law::Dcqcn] {
+        for keeps in [true, false] {
+            let mut net = way(law, 4, keeps);
+            congest(&mut net);
+            let read = widen(&mut net, 26);
+            post(&mut net, read, 1);
+            // The second request is lost, and a response to a question. If that asks for a few of them, it is a new
+            // request to the peer. One for more of them, which begins within it, is invalid.
+            let (mut requests, mut responses) = (0, 0);
+            net.filter = Box::new(move |to, packet| match &packet.body {
+                Body::Request(Request::Read(_)) if to == B => {
+                    requests += 1;
+                    requests != 2
+                }
+                Body::Response(_) if to == A && requests > 2 => {
+                    responses += 1;
+                    responses != 12
+                }
+                _ => true,
+            });
+            net.run();
+            check(&net, 0..read + 1);
+        }
+    }
+}
+
+/// Sends WRITEs until the window has so many packets. Returns the number of the next request.
+fn widen(net: &mut Net, window: u32) -> u64 {
+    let mut id = 200;
+    while net.ends[A].requester.report().unwrap().window < window {
+        net.post(A, id, write(0), 0, 256 * 8);
+        net.run();
+        id += 1;
+    }
+    id
+}
+
 // Rules: SEG-22, STA-10, STA-11
 #[test]
 fn a_read_of_several_parts_is_finished_before_the_queue_is_drained() {
