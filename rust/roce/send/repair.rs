@@ -111,10 +111,12 @@ enum Verdict {
 /// What the answer to a repair tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Answer {
-    /// Nothing, or nothing more: the packet was sent more than once before, or the answer came.
+    /// Nothing, or nothing more: it may be the answer to another packet, or it came.
     Nothing,
     /// Nothing: the packet was sent again before, with those behind it.
     OneOfMany,
+    /// Nothing, not even by what the peer has behind it: the packet was sent again before, maybe with those.
+    Again,
     /// How long it takes, or that the packet was not lost but late.
     Time,
     /// How long it takes, however short that is.
@@ -189,13 +191,15 @@ impl Repair {
         }
     }
 
-    /// Returns what the peer shows by packets behind this repair that it has: nothing behind it was sent again. A
-    /// few may have come late, but not the one that made the peer ask, which was sent before `end`. If the repair
-    /// has all that was sent, what the peer has behind it was sent later.
+    /// Returns what the peer shows by packets behind this repair that it has. A few may have come late, but not the
+    /// one that made the peer ask, which was sent before `end`. If the repair has all that was sent, what the peer has
+    /// behind it was sent later. If its oldest packet was sent again before, that may have come before the repair, and
+    /// those behind it in their turn: then nothing is shown.
     fn shows_keeping(&self, unacked: Psn, known: Keeping) -> Option<Keeping> {
         let is_of_requests = matches!(self.missing, Missing::Requests(_) | Missing::Scattered);
         let has_rest = self.stop.is_before(self.end);
-        if !is_of_requests || !has_rest || !self.stop.is_before(unacked) {
+        let was_sent_again = matches!(self.answer, Answer::OneOfMany | Answer::Again);
+        if !is_of_requests || was_sent_again || !has_rest || !self.stop.is_before(unacked) {
             return None;
         }
         let has_many = unacked.distance_from(self.stop) >= KEEPING_PROOF_PSNS;
@@ -781,7 +785,7 @@ impl Sequence {
                 self.round_trip.measured(took_ns);
             }
             Answer::Order => repair.answer = Answer::Nothing,
-            Answer::Nothing | Answer::OneOfMany | Answer::Late => {}
+            Answer::Nothing | Answer::OneOfMany | Answer::Again | Answer::Late => {}
         }
     }
 
@@ -1011,7 +1015,8 @@ impl Sequence {
             // The answer may be one to what was sent before. So its time says nothing.
             Cause::Silence | Cause::Timeout => Answer::Nothing,
             Cause::Gap if was_guessed => Answer::OneOfMany,
-            Cause::Gap if was_sent_again || missing == Missing::Scattered => Answer::Nothing,
+            Cause::Gap if was_sent_again => Answer::Again,
+            Cause::Gap if missing == Missing::Scattered => Answer::Nothing,
             Cause::Gap if was_waited_for => Answer::TimeOnly,
             Cause::Gap if matches!(missing, Missing::Requests(2..)) => Answer::Order,
             Cause::Gap => Answer::Time,
@@ -1129,8 +1134,7 @@ impl Sequence {
         true
     }
 
-    /// Learns from what is acknowledged whether the peer keeps packets: nothing behind a repair was sent
-    /// again. Forgets what is over.
+    /// Learns from what is acknowledged whether the peer keeps packets. Forgets what is over.
     #[inline]
     pub(super) fn learn(&mut self, now: Instant) {
         let is_held = self.lateness.held() != Held::Nothing;

@@ -2268,13 +2268,11 @@ fn bundles_of_responses_complete_a_read() {
     assert_eq!(lone.statuses(), ok(0..2));
 }
 
-// Rules: RTY-24
-#[test]
-fn a_question_in_advance_that_was_not_sent_is_asked_in_its_turn() {
+/// Makes one with this code of the timeout that has sent 20 small requests. The first is acknowledged.
+fn before_reads(timeout: u8) -> Lone {
     let mut lone = Lone::new(SendConfig {
-        timeout: AckTimeout::new(0).unwrap(),
         max_rd_atomic: 8,
-        ..config()
+        ..with_timeout(timeout)
     });
     for id in 0..20 {
         lone.post(id, send(), 10, SendFlags::default());
@@ -2282,21 +2280,70 @@ fn a_question_in_advance_that_was_not_sent_is_asked_in_its_turn() {
     lone.poll_psns();
     lone.sleep(ROUND_TRIP_NS);
     lone.ack(0);
+    lone
+}
+
+/// Repairs the request 2 behind these. All behind it have come.
+fn repair_before_reads(lone: &mut Lone) {
     lone.nak(2, NakCode::SequenceError);
     assert_eq!(lone.poll_psns(), [2]);
     lone.sleep(ROUND_TRIP_NS);
     lone.ack(19);
     all_succeeded(&lone.statuses(), 0..20);
+}
+
+/// Sends four READs of two packets each. Of the responses 21, 23 and 24 are lost.
+fn lose_responses(lone: &mut Lone) {
     for id in 20..24 {
         lone.post(id, read(0), 512, SendFlags::default());
     }
     assert_eq!(lone.poll_psns(), [20, 22, 24, 26]);
     lone.sleep(ROUND_TRIP_NS);
-    lone.data(20, 20, 512);
-    // 21 is lost, and 23 and 24.
-    for psn in [22, 25, 26, 27] {
+    for psn in [20, 22, 25, 26, 27] {
         lone.data(psn, psn & !1, 512);
     }
+}
+
+// Rules: RTY-18, RTY-24
+#[test]
+fn packets_that_were_sent_again_do_not_prove_that_the_peer_keeps_them() {
+    let mut lone = before_reads(0);
+    lone.rnr_nak(1, 1);
+    lone.sleep(10_000);
+    assert_eq!(lone.poll_psns(), Vec::from_iter(1..20));
+    // The packet behind it has overtaken this one. The peer may have dropped it, but the others come in order.
+    repair_before_reads(&mut lone);
+    lose_responses(&mut lone);
+    assert_eq!(lone.poll_psns(), [21], "nothing is asked for in advance");
+}
+
+// Rules: RTY-18, RTY-24
+#[test]
+fn packets_behind_one_of_a_train_do_not_prove_that_the_peer_keeps_them() {
+    let mut lone = before_reads(14);
+    assert_eq!(again(&mut lone, 1), [1]);
+    assert_eq!(again(&mut lone, 2), Vec::from_iter(2..18));
+    lone.sleep(4 * ROUND_TRIP_NS);
+    lone.nak(4, NakCode::SequenceError);
+    assert_eq!(lone.poll_psns(), [4]);
+    lone.sleep(ROUND_TRIP_NS);
+    lone.ack(17);
+    // It may have dropped these.
+    for psn in 18..20 {
+        assert_eq!(lone.poll_psns().first(), Some(&psn));
+        lone.sleep(ROUND_TRIP_NS);
+        lone.ack(psn);
+    }
+    lose_responses(&mut lone);
+    assert_eq!(lone.poll_psns(), [21], "nothing is asked for in advance");
+}
+
+// Rules: RTY-24
+#[test]
+fn a_question_in_advance_that_was_not_sent_is_asked_in_its_turn() {
+    let mut lone = before_reads(0);
+    repair_before_reads(&mut lone);
+    lose_responses(&mut lone);
     assert_eq!(lone.poll().unwrap().1 .0, 21);
     assert_eq!(lone.poll().unwrap().1 .0, 23);
     // There is no credit for more.
