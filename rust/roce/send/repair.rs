@@ -1022,6 +1022,9 @@ impl Sequence {
             Cause::Gap => Answer::Time,
         };
         let before = self.pace.before();
+        if missing.is_of_responses() {
+            self.note_rest();
+        }
         self.go_back();
         self.asked_again_to = asked_again_to;
         if missing == Missing::Scattered {
@@ -1050,6 +1053,21 @@ impl Sequence {
             answer,
             before,
         });
+    }
+
+    /// Notes that the peer may lack what is behind the last repair, if that was of requests. A repair of responses,
+    /// which tells nothing of that, takes its place.
+    // Rules: RTY-20
+    fn note_rest(&mut self) {
+        let repair = self.repair.filter(|last| !last.missing.is_of_responses());
+        let Some(last) = repair.filter(|_| self.keeping != Keeping::Keeps) else {
+            return;
+        };
+        self.may_lack_to = match self.may_lack_all {
+            true => self.may_lack_to.later(last.end),
+            false => last.end,
+        };
+        self.may_lack_all = true;
     }
 
     /// Notes that what is left of packets that are all sent again will not be.

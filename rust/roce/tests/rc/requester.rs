@@ -713,6 +713,32 @@ fn a_slow_answer_to_a_read_of_a_lost_train_does_not_make_the_peer_seem_to_drop_p
     assert_eq!(again(&mut lone, 20), [20]);
 }
 
+// Rules: RTY-18, RTY-20
+#[test]
+fn what_was_dropped_behind_a_train_is_sent_again_though_a_response_was_lost() {
+    const LONG: u32 = 100 * MTU;
+    let mut requests = [(send(), 10); 15];
+    requests[1] = (read(0), 4 * MTU);
+    requests[14] = (read(0), LONG);
+    let mut lone = Lone::with(with_timeout(14), &requests);
+    lone.poll_psns();
+    assert_eq!(again(&mut lone, 0), [0]);
+    let train = Vec::from_iter([1].into_iter().chain(5..17));
+    assert_eq!(again(&mut lone, 1), train);
+    lone.sleep(ROUND_TRIP_NS);
+    lone.data(1, 1, 4 * MTU);
+    // The response 2 is lost, and asked for again.
+    lone.data(3, 1, 4 * MTU);
+    assert_eq!(reads(lone.poll_all()), [(2, MTU)]);
+    lone.data(4, 1, 4 * MTU);
+    lone.data(2, 2, MTU);
+    lone.ack(16);
+    assert_eq!(lone.poll_psns(), []);
+    lone.sleep(20_000_000);
+    assert_eq!(reads(lone.poll_all()), [(17, LONG)]);
+    assert_eq!(lone.count(Event::AckTimeout), 0);
+}
+
 // Rules: RTY-13
 #[test]
 fn what_is_acknowledged_is_not_sent_again() {
