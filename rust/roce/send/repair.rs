@@ -323,7 +323,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             Verdict::Gap(packets) => packets,
             Verdict::All => return self.recover(now, host),
             Verdict::Probe(packets) => {
-                let stop = unacked.add(packets.into());
+                let stop = unacked.add(packets.into()).earlier(sequence.end);
                 sequence.begin_repair(now, Missing::Unknown(packets), stop, Cause::Silence);
                 sequence.arm_ack_timer(now);
                 return Ok(());
@@ -422,8 +422,9 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         if psn.next() != unacked || sequence.awaits(now) || sequence.sends_again() {
             return;
         }
-        // The answer to a READ may be on its way.
-        if self.window.good(0).is_none_or(Outstanding::is_answered) {
+        // The answer to a READ may be on its way. The oldest request may not be sent yet.
+        let is_answered = self.window.good(0).is_none_or(Outstanding::is_answered);
+        if is_answered || sequence.outstanding() == 0 {
             return;
         }
         let moved_us = Micros::of(now).since(sequence.moved_at);

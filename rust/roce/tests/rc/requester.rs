@@ -739,6 +739,36 @@ fn what_was_dropped_behind_a_train_is_sent_again_though_a_response_was_lost() {
     assert_eq!(lone.count(Event::AckTimeout), 0);
 }
 
+// Rules: RTY-20
+#[test]
+fn a_probe_has_no_packet_that_was_never_sent() {
+    let mut lone = Lone::with(with_timeout(14), &[(send(), 10); 2]);
+    assert_eq!(lone.poll_psns(), [0, 1]);
+    lone.sleep(20_000_000);
+    assert_eq!(lone.poll_psns(), [0]);
+    lone.ack(0);
+    assert_eq!(lone.poll_psns(), [1]);
+    lone.post(2, write(0), 100 * MTU, SendFlags::default());
+    let (bth, (psn, ..)) = lone.poll().unwrap();
+    assert_eq!((psn, bth.ack_req), (2, false));
+}
+
+// Rules: RTY-19
+#[test]
+fn an_old_acknowledgement_asks_for_nothing_that_was_not_sent() {
+    let mut lone = before_reads(14);
+    repair_before_reads(&mut lone);
+    lone.post(20, write(0), 4 * MTU, SendFlags::default());
+    assert_eq!(lone.poll().unwrap().1 .0, 20);
+    lone.requester.unsend(Psn::new(FIRST).add(20));
+    lone.sleep(4 * ROUND_TRIP_NS);
+    lone.ack(19);
+    assert_eq!(lone.poll_psns(), [20, 21, 22, 23]);
+    // This is no repair on its way.
+    lone.nak(20, NakCode::SequenceError);
+    assert_eq!(lone.poll_psns(), [20]);
+}
+
 // Rules: RTY-13
 #[test]
 fn what_is_acknowledged_is_not_sent_again() {
