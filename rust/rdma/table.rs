@@ -88,7 +88,9 @@ pub struct IdTable<T: Send + Sync + 'static> {
     near: [Atomic<*mut Entry<T>>; NEAR],
     /// The next number to try. Accessed with the lock of `xa` held.
     next: UnsafeCell<u32>,
-    leaving: Arc<Leaving<T>>,
+    leaving: Arc<Leaving>,
+    /// Takes the table's reference to the object of an entry that has left.
+    end: fn(Arc<T>),
     #[pin]
     _pin: PhantomPinned,
     _p: PhantomData<Arc<T>>,
@@ -101,10 +103,10 @@ unsafe impl<T: Send + Sync + 'static> Send for IdTable<T> {}
 unsafe impl<T: Send + Sync + 'static> Sync for IdTable<T> {}
 
 /// Entries that were taken out of a table and not freed yet.
+///
+/// It is not generic, as lockdep knows a lock by the one place that makes it.
 #[pin_data]
-struct Leaving<T> {
-    /// Takes the table's reference to the object of such an entry.
-    end: fn(Arc<T>),
+struct Leaving {
     #[pin]
     count: BhSpinLock<usize>,
     #[pin]
@@ -117,7 +119,9 @@ struct Entry<T: Send + Sync + 'static> {
     rcu_work: Opaque<bindings::rcu_work>,
     id: u32,
     object: Arc<T>,
-    leaving: Arc<Leaving<T>>,
+    leaving: Arc<Leaving>,
+    /// That of the table.
+    end: fn(Arc<T>),
     // The last field, so that it is given back after all else.
     hold: Hold,
 }
@@ -152,10 +156,11 @@ impl<T: Send + Sync + 'static> Entry<T> {
         let Self {
             object,
             leaving,
+            end,
             hold,
             ..
         } = KBox::into_inner(entry);
-        (leaving.end)(object);
+        end(object);
         leaving.left();
         // A task that waits for `leaving` may continue now. The module's text stays until the hold
         // is given back, after which this function does nothing that may wait. An implicit drop
@@ -165,11 +170,10 @@ impl<T: Send + Sync + 'static> Entry<T> {
     }
 }
 
-impl<T: Send + Sync + 'static> Leaving<T> {
-    fn new(end: fn(Arc<T>)) -> Result<Arc<Self>> {
+impl Leaving {
+    fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
-                end,
                 count <- new_bh_spinlock!(0, "IdTable::leaving"),
                 none <- new_condvar!("IdTable::flush"),
             }),
@@ -217,7 +221,8 @@ impl<T: Send + Sync + 'static> IdTable<T> {
             }),
             near: [const { Atomic::new(ptr::null_mut()) }; NEAR],
             next: UnsafeCell::new(0),
-            leaving: Leaving::new(end)?,
+            leaving: Leaving::new()?,
+            end,
             _pin: PhantomPinned,
             _p: PhantomData,
         })
@@ -495,6 +500,7 @@ impl<T: Send + Sync + 'static> Reservation<'_, T> {
                 id: self.id,
                 object,
                 leaving: self.table.leaving.clone(),
+                end: self.table.end,
                 hold: Hold::new()?,
             },
             GFP_KERNEL_ACCOUNT,

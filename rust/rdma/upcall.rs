@@ -56,6 +56,11 @@ unsafe impl<C> Sync for Gate<C> {}
 /// not sleep.
 pub(crate) struct GateOwner<C>(Arc<Gate<C>>);
 
+/// Creates [`Gate::resizing`]. It is not generic, as lockdep knows a lock by the one place that makes it.
+fn resizing() -> impl PinInit<Mutex<()>> {
+    new_mutex!((), "rdma::Gate::resizing")
+}
+
 impl<C> GateOwner<C> {
     /// # Safety
     ///
@@ -67,7 +72,7 @@ impl<C> GateOwner<C> {
                 state: Atomic::new(0),
                 object,
                 idle <- Completion::new(),
-                resizing <- new_mutex!((), "rdma::Gate::resizing"),
+                resizing <- resizing(),
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
