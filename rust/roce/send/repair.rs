@@ -667,6 +667,11 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             // All of them may only be slow. So more are asked for once before the timeout.
             let is_known = sequence.round_trip.average_ns() > 0;
             let count = match sequence.probes {
+                // A few responses to a lost request for a part are not asked for. The window bounds the part.
+                2 if sequence.parts == Parts::Unheard => {
+                    let all = stop.distance_from(sequence.unacked);
+                    u16::try_from(all).unwrap_or(u16::MAX)
+                }
                 2 if is_known => MAX_REPAIR_PACKETS,
                 _ => MAX_PROBE_RESPONSES,
             };
