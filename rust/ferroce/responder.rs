@@ -120,8 +120,10 @@ pub(crate) fn reply_later(qp: ArcBorrow<'_, Qp>) {
 }
 
 /// Has replies sent that a work item may have been late for. Softirq context.
+///
+/// The caller flushes a queue pair in ERR.
 pub(crate) fn look_after_replies(qp: ArcBorrow<'_, Qp>) {
-    if qp.recv.lock().service.needs_poll() {
+    if qp.state() != State::Err && qp.recv.lock().service.needs_poll() {
         reply_later(qp);
     }
 }
