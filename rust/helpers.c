@@ -748,6 +748,12 @@ void *rust_helper_skb_piece(const struct sk_buff *skb, unsigned int index)
 	return skb_frag_address(&skb_shinfo(skb)->frags[index]);
 }
 
+/* The list is that of the RTNL. Its head alone is read here. */
+bool rust_helper_netdev_has_lower(const struct net_device *dev)
+{
+	return !list_empty(&dev->adj_list.lower);
+}
+
 bool rust_helper_skb_vlan_tag_present(const struct sk_buff *skb)
 {
 	return skb_vlan_tag_present(skb);

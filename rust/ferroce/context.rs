@@ -12,6 +12,7 @@ use kernel::sync::{new_mutex, Arc, Mutex, SetOnce};
 use kernel::task::Kuid;
 use rdma::net::HeldPacket;
 use rdma::odp::Pager;
+use rdma::sched::pause;
 use rdma::share::{Charge, Share};
 use rdma::sync::Marked;
 use rdma::user::current_user;
@@ -265,15 +266,30 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, also if the user has too many; `ENODEV` when the module is being unloaded.
+    /// `ENOMEM`, also if the user has too many; `ENODEV` when the module is being unloaded; `EINTR` if the process is
+    /// being killed.
     pub(crate) fn prepare_paging(&self) -> Result<&Arc<Pager>> {
         if self.pager.as_ref().is_none() {
-            let charge = self.pagers.take(1)?;
-            let queue = Queue::with_workers(c"ferroce_fault", Flags::UNBOUND, PAGING_WORKERS)?;
-            // Another thread may have been faster.
-            let _ = self.pager.populate(Pager::new(queue, charge)?);
+            match self.make_pager() {
+                Ok(pager) => _ = self.pager.populate(pager),
+                Err(error) if self.pager.as_ref().is_none() => return Err(error),
+                // Another thread was faster.
+                Err(_) => {}
+            }
         }
-        self.pager.as_ref().ok_or(ENOMEM)
+        loop {
+            if let Some(pager) = self.pager.as_ref() {
+                return Ok(pager);
+            }
+            // Another thread is about to store it.
+            pause()?;
+        }
+    }
+
+    fn make_pager(&self) -> Result<Arc<Pager>> {
+        let charge = self.pagers.take(1)?;
+        let queue = Queue::with_workers(c"ferroce_fault", Flags::UNBOUND, PAGING_WORKERS)?;
+        Pager::new(queue, charge)
     }
 
     /// Returns the workqueue for page faults of the process. Any context.

@@ -46,14 +46,18 @@ impl Ingress {
     ) -> Option<ArcBorrow<'a, Device>> {
         let context = packet.context();
         let gid = packet.destination();
+        let has_lower = netdev.has_lower();
+        if !has_lower && !packet.is_looped() {
+            return None;
+        }
         let mut second = None;
         let mut from = Some(0);
         while let Some((ifindex, device)) =
             from.and_then(|from| self.devices.borrow_first_from(from, context))
         {
             from = ifindex.checked_add(1);
-            let own = netdev.beside(ifindex, context);
-            let is_below = own.is_some_and(|own| own.is_below(netdev));
+            let own = || netdev.beside(ifindex, context);
+            let is_below = has_lower && own().is_some_and(|own| own.is_below(netdev));
             if is_below && device.has_gid(gid, Some(netdev)) {
                 return Some(device);
             }

@@ -70,8 +70,10 @@ impl Gids {
                 netdev.map_or(ptr::null_mut(), NetDevice::as_raw),
             )
         };
-        // INVARIANT: The core took a reference for us, which is given back here.
-        from_err_ptr(attr.cast_mut()).map(Attr).is_ok()
+        // INVARIANT: The core took a reference for us. It is given back here, before the hold: the table goes with the
+        // device.
+        let found = from_err_ptr(attr.cast_mut()).map(Attr);
+        found.is_ok()
     }
 }
 

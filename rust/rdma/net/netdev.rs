@@ -265,6 +265,12 @@ impl NetDevice {
         }
     }
 
+    /// Returns true if it is above another device, as far as is known without the RTNL. Any context.
+    pub fn has_lower(&self) -> bool {
+        // SAFETY: The netdev is valid.
+        unsafe { bindings::netdev_has_lower(self.as_raw()) }
+    }
+
     /// Returns true if `upper` is above this device: a bond or a bridge that it belongs to, a VLAN or
     /// macvlan on it, and so on. Others may be between the two. Any context.
     pub fn is_below(&self, upper: &Self) -> bool {
