@@ -164,8 +164,8 @@ gid_of()
 	printf ':%04x' "${head[@]/#/0x}" | cut -c 2-
 }
 
-# gid_index DEVICE ADDRESS: the place of the address in the GID table as a
-# RoCEv2 one; fails when it does not stand there.
+# gid_index DEVICE ADDRESS [NETDEV]: the place of the address in the GID table as a
+# RoCEv2 one, of that netdev if several have it; fails when it does not stand there.
 gid_index()
 {
 	local port=/sys/class/infiniband/$1/ports/1 gid file index
@@ -173,6 +173,7 @@ gid_index()
 	while read -r file; do
 		index=${file##*/}
 		[ "$(cat "$port/gid_attrs/types/$index" 2>/dev/null)" = "RoCE v2" ] || continue
+		[ -z "${3-}" ] || [ "$(cat "$port/gid_attrs/ndevs/$index" 2>/dev/null)" = "$3" ] || continue
 		echo "$index"
 		# By itself it would be the status before a trap, where this may be called.
 		return 0

@@ -43,21 +43,6 @@ wait_default_gids()
 	wait_for 10 has_default_gid b "$DEV_B"
 }
 
-# gid_index_on DEVICE ADDRESS NETDEV: an address that several netdevs have.
-gid_index_on()
-{
-	local port=/sys/class/infiniband/$1/ports/1 gid file index
-	gid=$(gid_of "$2")
-	while read -r file; do
-		index=${file##*/}
-		[ "$(cat "$port/gid_attrs/types/$index" 2>/dev/null)" = "RoCE v2" ] || continue
-		[ "$(cat "$port/gid_attrs/ndevs/$index" 2>/dev/null)" = "$3" ] || continue
-		echo "$index"
-		return 0
-	done < <(grep -lx "$gid" "$port"/gids/* 2>/dev/null)
-	return 1
-}
-
 # pingpong INDEX_A INDEX_B OPTION...: by GID indices.  The program says that data
 # were wrong, but ends well then, too.
 pingpong()
