@@ -1030,6 +1030,7 @@ impl Sequence {
         let before = self.pace.before();
         if missing.is_of_responses() {
             self.note_rest();
+            self.note_part();
         }
         self.go_back();
         self.asked_again_to = asked_again_to;
@@ -1045,9 +1046,6 @@ impl Sequence {
             if cause == Cause::Timeout || self.round_trip.is_asked_by(stop) {
                 self.round_trip.asked(now);
             }
-        }
-        if missing.is_of_responses() {
-            self.note_part();
         }
         self.repair = Some(Repair {
             missing,
