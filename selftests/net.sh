@@ -208,6 +208,15 @@ netem_both()
 	done
 }
 
+# Lets the packets of both ends pass again.
+netem_none()
+{
+	local name
+	for name in a b; do
+		tc -n "$name" qdisc del dev eth0 root
+	done
+}
+
 # softnet_stat CPU COLUMN: prints the kernel's count of packets received on the CPU; COLUMN 1 is their number,
 # 12 the length of its backlog.
 softnet_stat()

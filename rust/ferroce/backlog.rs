@@ -5,8 +5,9 @@
 //! The softirq that receives a packet handles it. If both ends are on this machine, this is usually the
 //! CPU that sent the packet. It then does the work of both ends, while other CPUs may be idle. So large
 //! packets are steered to a softirq of another CPU, like with receive packet steering. Later packets of
-//! the queue pair wait behind them. Replies, and requests that a response allows, are sent by the CPU
-//! that received the packets. Packets of two CPUs would overtake each other.
+//! the queue pair wait behind them. Only one that fills a gap goes ahead, as nothing completes before. Replies, and
+//! requests that a response allows, are sent by the CPU that received the packets. Packets of two CPUs would
+//! overtake each other.
 //!
 //! A backlog is bounded. A CPU that finds no room handles the oldest packets, which slows it down as
 //! without a backlog. So steering adds no loss.
@@ -88,7 +89,16 @@ pub(crate) enum TakeOver {
     Now,
 }
 
-/// The reason for which a packet was not appended.
+/// The place of a packet among those that wait.
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    /// Before all but others with this place.
+    First,
+    /// Behind all.
+    Last,
+}
+
+/// The reason for which a packet was not added.
 enum Declined {
     /// All earlier packets are handled.
     Closed(HeldPacket),
@@ -120,11 +130,12 @@ impl Backlog {
         senders.other_for(bytes).filter(|_| has_room())
     }
 
-    /// Appends `packet` for `other`, or for the CPU that handles the packets before it. If there is no
+    /// Adds `packet` for `other`, or for the CPU that handles the packets before it. If there is no
     /// room, `handle` handles the oldest packets. Softirq context.
     pub(crate) fn put(
         &self,
         packet: HeldPacket,
+        place: Place,
         other: Option<CpuId>,
         stats: &Stats,
         handle: impl Fn(RxPacket<'_>),
@@ -133,9 +144,12 @@ impl Backlog {
         for round in 0..=MAKE_ROOM {
             // After that much work, other queue pairs fill the backlogs.
             let has_room = || round == MAKE_ROOM || has_room();
-            match self.push(packet, other, has_room) {
+            match self.push(packet, place, other, has_room) {
                 Ok(first) => {
                     stats.count(Counter::SteeredPackets);
+                    if let Place::First = place {
+                        stats.count(Counter::SteeredAhead);
+                    }
                     return first.map_or(Aside::Behind, Aside::First);
                 }
                 Err(Declined::Closed(back)) => return Aside::No(back),
@@ -150,11 +164,12 @@ impl Backlog {
         Aside::Behind
     }
 
-    /// Appends `packet` for `other`, or for the CPU that handles the packets before it. Returns `other`
-    /// if it is the first. From then on a work item is queued or runs until the backlog closes.
+    /// Adds `packet` for `other`, or for the CPU that handles the packets before it. Returns `other`
+    /// if it opens the backlog. From then on a work item is queued or runs until the backlog closes.
     fn push(
         &self,
         packet: HeldPacket,
+        place: Place,
         other: Option<CpuId>,
         has_room: impl FnOnce() -> bool,
     ) -> Result<Option<CpuId>, Declined> {
@@ -164,7 +179,11 @@ impl Backlog {
             Put::Full => Err(Declined::Full(packet)),
             Put::Here => Err(Declined::Closed(packet)),
             Put::Behind => {
-                packets.push(packet).map_err(Declined::Full)?;
+                let pushed = match place {
+                    Place::First => packets.push_ahead(packet),
+                    Place::Last => packets.push(packet),
+                };
+                pushed.map_err(Declined::Full)?;
                 Ok(None)
             }
             Put::First(cpu) => {

@@ -12,9 +12,9 @@ use rdma::net::{Datagram, HeldPacket, RxPacket};
 use rdma::sync::BhDisabled;
 use roce::event::Event;
 use roce::qp::{self, Half};
-use roce::wire::Packet;
+use roce::wire::{Body, Packet};
 
-use crate::backlog::{Aside, Backlog};
+use crate::backlog::{Aside, Backlog, Place};
 use crate::congestion;
 use crate::kick;
 use crate::parse::{check_icrc, Parsed, FIRST_BYTES};
@@ -79,16 +79,44 @@ pub(crate) fn may_be_put_aside(qp: &Qp) -> bool {
     matches!(qp.fixed.service, Service::Connection(_))
 }
 
-/// Appends a packet to the backlog, for `other` or for the CPU that handles the packets before it.
+/// Returns the place in the backlog of a packet, of which `first` are the first bytes. One that may be missing comes
+/// before those that wait.
+#[inline]
+pub(crate) fn place(qp: &Qp, datagram: &Datagram, first: &[u8]) -> Place {
+    match qp.response_gap.is_open() || qp.request_gap.is_open() {
+        true => place_by_gap(qp, datagram, first),
+        false => Place::Last,
+    }
+}
+
+#[cold]
+fn place_by_gap(qp: &Qp, datagram: &Datagram, first: &[u8]) -> Place {
+    let parsed = Parsed::new(datagram, first);
+    let Ok(packet) = parsed.packet() else {
+        return Place::Last;
+    };
+    let gap = match packet.body {
+        Body::Request(_) => &qp.request_gap,
+        Body::Response(_) => &qp.response_gap,
+        Body::Datagram(_) => return Place::Last,
+    };
+    match gap.may_lack(packet.bth.psn) {
+        true => Place::First,
+        false => Place::Last,
+    }
+}
+
+/// Adds a packet to the backlog, for `other` or for the CPU that handles the packets before it.
 pub(crate) fn put_aside(
     qp: ArcBorrow<'_, Qp>,
     held: HeldPacket,
+    place: Place,
     other: Option<CpuId>,
     context: &BhDisabled,
 ) {
     let stats = &qp.shared().stats;
     let handle = |packet: RxPacket<'_>| handle_put_aside(qp, packet);
-    match qp.backlog.put(held, other, stats, handle) {
+    match qp.backlog.put(held, place, other, stats, handle) {
         Aside::No(held) => handle_put_aside(qp, held.now(context)),
         Aside::Behind => {}
         Aside::First(cpu) => kick::handle_backlog_on(qp, cpu),

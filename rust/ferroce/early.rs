@@ -15,6 +15,7 @@ use kernel::prelude::*;
 use kernel::rbtree::{RBTree, RBTreeNode};
 use kernel::sync::atomic::{Atomic, Relaxed};
 use rdma::net::HeldPacket;
+use rdma::sync::Marked;
 use roce::host::Handled;
 use roce::num::Psn;
 use roce::wire::Packet;
@@ -137,22 +138,84 @@ impl Drop for EarlyPackets {
     }
 }
 
+/// Tells contexts without the lock of a half that packets are missing before those that it keeps.
+pub(crate) struct Gap {
+    /// The PSN of the last early packet, or [`NONE`](Self::NONE). The lock of the half guards the writers.
+    end: Atomic<u32>,
+}
+
+impl Gap {
+    /// No PSN: no packet is early.
+    const NONE: u32 = u32::MAX;
+
+    pub(crate) const fn new() -> Self {
+        Self {
+            end: Atomic::new(Self::NONE),
+        }
+    }
+
+    /// Notes that the packet `psn` is kept. The lock of the half is held by the caller.
+    pub(crate) fn note_kept(&self, psn: Psn) {
+        if self.end().is_none_or(|end| end.is_before(psn)) {
+            self.end.write_once(psn.get());
+        }
+    }
+
+    /// Notes that these packets are left. The lock of the half is held by the caller.
+    #[inline]
+    pub(crate) fn note_left(&self, early: &EarlyPackets) {
+        if early.is_empty() && self.is_open() {
+            self.end.write_once(Self::NONE);
+        }
+    }
+
+    /// Returns true if a packet is missing.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.end.read_once() != Self::NONE
+    }
+
+    /// Returns true if the packet `psn` may be missing.
+    pub(crate) fn may_lack(&self, psn: Psn) -> bool {
+        self.end().is_some_and(|end| psn.is_before(end))
+    }
+
+    fn end(&self) -> Option<Psn> {
+        match self.end.read_once() {
+            Self::NONE => None,
+            end => Some(Psn::new(end)),
+        }
+    }
+}
+
 /// A half of a queue pair that keeps packets.
 pub(crate) trait Keeps {
     /// Returns the early packets, and the packets that wait for memory.
     fn kept(&mut self) -> (&mut EarlyPackets, &mut MemoryWait);
 }
 
-/// Runs `handle` on early packets whose turn has come. The last of them may have to wait for memory.
+/// How the handling of early packets ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// All are handled whose turn has come.
+    Done,
+    /// As many are handled as were asked for, and there are more.
+    More,
+    /// The last of them has to wait for memory.
+    PutOff,
+}
+
+/// Runs `handle` on early packets whose turn has come, at most `most` of them.
 #[inline]
 pub(crate) fn handle_early<H: Keeps>(
     half: &mut H,
     deferred: &mut Deferred,
+    most: u32,
     handle: impl FnMut(&mut H, &mut Deferred, &Packet, Incoming<'_>) -> Handled,
-) -> Handled {
+) -> Ended {
     match half.kept().0.is_empty() {
-        true => Handled::Done,
-        false => handle_kept(half, deferred, handle),
+        true => Ended::Done,
+        false => handle_kept(half, deferred, most, handle),
     }
 }
 
@@ -160,25 +223,31 @@ pub(crate) fn handle_early<H: Keeps>(
 fn handle_kept<H: Keeps>(
     half: &mut H,
     deferred: &mut Deferred,
+    most: u32,
     mut handle: impl FnMut(&mut H, &mut Deferred, &Packet, Incoming<'_>) -> Handled,
-) -> Handled {
+) -> Ended {
     // The half lends them, as `handle` needs all of the half.
     let mut early = core::mem::take(half.kept().0);
-    let mut result = Handled::Done;
-    while let Some(held) = early.first() {
+    let mut ended = Ended::More;
+    for _ in 0..most {
+        let Some(held) = early.first() else {
+            ended = Ended::Done;
+            break;
+        };
         let handled = with_held(held, |packet, incoming| {
             handle(half, deferred, packet, incoming)
         });
         if handled == Handled::Early {
+            ended = Ended::Done;
             break;
         }
         let held = early.pop();
         if let (Handled::PutOff, Some(held)) = (handled, held) {
             half.kept().1.put_back(deferred.faults.take(), held);
-            result = Handled::PutOff;
+            ended = Ended::PutOff;
             break;
         }
     }
     *half.kept().0 = early;
-    result
+    ended
 }

@@ -63,6 +63,7 @@ pub(crate) fn flush(qp: ArcBorrow<'_, Qp>) {
 fn flush_send(qp: &Qp, half: &mut SendHalf, deferred: &mut Deferred) -> Run {
     half.waiting.clear();
     half.early.clear();
+    qp.response_gap.note_left(&half.early);
     qp.with_send(half, None, deferred, |service, host, _| {
         service.enter_error(host).into()
     })
@@ -72,6 +73,7 @@ fn flush_recv(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) -> Run {
     let _ = pump::replies(qp, half, deferred);
     half.waiting.clear();
     half.early.clear();
+    qp.request_gap.note_left(&half.early);
     qp.with_recv(half, None, deferred, |service, host, _| {
         service.enter_error(host).into()
     })

@@ -47,7 +47,7 @@ pub(crate) fn pass(sender: &Qp, mut frames: PacketQueue<OwnFrames>) -> Result<()
     }
     let cpu = shared.senders.other_for(len).unwrap_or(here);
     if cpu != here {
-        let steered = frames.len() as u64;
+        let steered = u64::from(frames.len());
         shared.stats.add(Counter::SteeredPackets, steered);
     }
     let cpu = qp.backlog.put_own(frames, cpu);

@@ -24,7 +24,7 @@ use roce::qp::State;
 use crate::backlog::Backlog;
 use crate::context::Context;
 use crate::cq::Cq;
-use crate::early::{EarlyPackets, Keeps};
+use crate::early::{EarlyPackets, Gap, Keeps};
 use crate::host::{Common, Deferred, Events, RecvQueue, RecvSide, SendQueue, SendSide};
 use crate::paging::MemoryWait;
 use crate::payload::Incoming;
@@ -258,6 +258,9 @@ pub(crate) struct Qp {
     pub(crate) send: BhSpinLock<SendHalf>,
     #[pin]
     pub(crate) recv: BhSpinLock<RecvHalf>,
+    /// The gaps before early packets of the halves.
+    pub(crate) response_gap: Gap,
+    pub(crate) request_gap: Gap,
     #[pin]
     pub(crate) backlog: Backlog,
     /// Responses of the same device. Requests need not wait behind them.
@@ -322,6 +325,8 @@ impl Qp {
             turn: Turn::new(),
             send <- rdma::new_bh_spinlock!(send, "ferroce::Qp::send"),
             recv <- rdma::new_bh_spinlock!(recv, "ferroce::Qp::recv"),
+            response_gap: Gap::new(),
+            request_gap: Gap::new(),
             backlog <- Backlog::new(),
             responses <- Backlog::new(),
             settings,

@@ -12,6 +12,7 @@ use kernel::sync::ArcBorrow;
 use rdma::sync::{full_barrier, may_disable_bh};
 use rdma::timer::{now_ns, TimerCallback};
 use roce::host::Handled;
+use roce::limits::MAX_EARLY_PSNS;
 use roce::num::Psn;
 use roce::qp::State;
 use roce::send::SendState;
@@ -19,7 +20,7 @@ use roce::time::Instant;
 use roce::wire::Packet;
 
 use crate::backlog::TakeOver;
-use crate::early;
+use crate::early::{self, Ended};
 use crate::flush::flush;
 use crate::held::{with_held, HELD_PACKETS};
 use crate::host::Deferred;
@@ -154,13 +155,14 @@ pub(crate) fn handle_response(
     let origin = qp.backlog.origin();
     let is_for_each = origin.is_none() && act == Act::OnEach;
     let (mut has_left, mut is_left, mut late) = (false, false, None);
+    let mut has_early = false;
     let run = run_at(qp, origin, |half, deferred, now| {
         // Rules: VAL-5
         if half.route.as_ref().map(Route::ends) != Some(ends) {
             qp.shared().stats.count(Counter::BadSource);
             return;
         }
-        take_response(qp, half, deferred, now, origin, packet, datagram);
+        has_early = take_response(qp, half, deferred, now, origin, packet, datagram);
         deferred.is_at_rest = half.send.queue.is_drained() && half.service.rest();
         if is_for_each && !deferred.is_at_rest {
             late = half.late_cpu(&qp);
@@ -179,6 +181,29 @@ pub(crate) fn handle_response(
     let softirq = origin.or_else(|| is_left.then(CpuId::current));
     let left_to = softirq.map(SendBy::Softirq).or(late.map(SendBy::Queued));
     send_by(qp, wake::after_response(run, left_to, has_left, act));
+    if let Some(origin) = origin.filter(|_| has_early) {
+        handle_rest(qp, origin);
+    }
+}
+
+/// Handles the other early responses, after the first of them. Between them `origin` can take the lock, and send
+/// requests: the peer waits for these, and there may be many responses.
+///
+/// A packet that comes in between looks early, and may be asked for again. The caller usually has the turn of the
+/// backlog, so that none does.
+#[cold]
+fn handle_rest(qp: ArcBorrow<'_, Qp>, origin: CpuId) {
+    for _ in 0..MAX_EARLY_PSNS / SEND_AFTER {
+        send_at(qp, origin);
+        let mut ended = Ended::Done;
+        let _ = run_at(qp, Some(origin), |half, deferred, now| {
+            ended = handle_early(&qp, half, deferred, now);
+            qp.response_gap.note_left(&half.early);
+        });
+        if ended != Ended::More {
+            return;
+        }
+    }
 }
 
 /// Counts the response to a READ or an atomic operation, which may allow another one. Returns true if more of
@@ -188,7 +213,8 @@ fn is_one_of_many(half: &mut SendHalf) -> bool {
     !half.service.is_acknowledged() && half.arrivals.note() != Came::Alone
 }
 
-/// Handles a response, and those that were early.
+/// Handles a response, and those that were early. Returns true if there are more of these, and `origin` needs the lock
+/// first, to send requests.
 fn take_response(
     qp: ArcBorrow<'_, Qp>,
     half: &mut SendHalf,
@@ -197,35 +223,42 @@ fn take_response(
     origin: Option<CpuId>,
     packet: &Packet,
     datagram: AtHand<'_>,
-) {
+) -> bool {
     let stats = &qp.shared().stats;
     let incoming = datagram.incoming(packet);
     half.stats.count_received(incoming.packet.payload_len());
     if half.waiting.holds_packets() {
         half.waiting.hold(datagram, qp.owner(), stats);
-        return;
+        return false;
     }
+    let mut has_early = false;
     match respond(&qp, half, deferred, now, packet, incoming) {
         Handled::Done => {
             // A run that does not come to its end is the last one: the one at the end of all goes on.
             let mut may_send = true;
-            let between = |half: &mut SendHalf, deferred: &mut Deferred| {
+            while handle_early(&qp, half, deferred, now) == Ended::More {
+                if origin.is_some() {
+                    has_early = true;
+                    break;
+                }
                 let ahead = qp.requests_ahead();
-                may_send =
-                    may_send && send_here(qp, half, deferred, now, origin, ahead) == Run::Idle;
-            };
-            let _ = handle_early(&qp, half, deferred, now, between);
+                may_send = may_send && send_here(qp, half, deferred, now, None, ahead) == Run::Idle;
+            }
         }
         Handled::PutOff => {
             let absent = deferred.faults.take();
             half.waiting.begin(absent, datagram, qp.owner(), stats);
         }
         Handled::Early => {
-            if !half.early.hold(packet.bth.psn, datagram, qp.owner(), stats) {
-                half.service.not_kept();
+            let psn = packet.bth.psn;
+            match half.early.hold(psn, datagram, qp.owner(), stats) {
+                true => qp.response_gap.note_kept(psn),
+                false => half.service.not_kept(),
             }
         }
     }
+    qp.response_gap.note_left(&half.early);
+    has_early
 }
 
 /// Sends pending requests, as after a group of responses, unless work items are late. Softirq context.
@@ -260,26 +293,16 @@ fn respond(
     })
 }
 
-/// Handles early responses, see [`early::handle_early`], and runs `between` after some of them.
+/// Handles some early responses, see [`early::handle_early`].
 #[inline]
-fn handle_early(
-    qp: &Qp,
-    half: &mut SendHalf,
-    deferred: &mut Deferred,
-    now: Instant,
-    mut between: impl FnMut(&mut SendHalf, &mut Deferred),
-) -> Handled {
-    let mut count = 0u32;
-    early::handle_early(half, deferred, |half, deferred, packet, incoming| {
-        let handled = qp.with_send(half, Some(incoming), deferred, |service, host, _| {
-            service.handle_kept(now, packet, host)
-        });
-        count = count.wrapping_add(1);
-        if handled == Handled::Done && count % SEND_AFTER == 0 {
-            between(half, deferred);
-        }
-        handled
-    })
+fn handle_early(qp: &Qp, half: &mut SendHalf, deferred: &mut Deferred, now: Instant) -> Ended {
+    let handle =
+        |half: &mut SendHalf, deferred: &mut Deferred, packet: &Packet, incoming: Incoming<'_>| {
+            qp.with_send(half, Some(incoming), deferred, |service, host, _| {
+                service.handle_kept(now, packet, host)
+            })
+        };
+    early::handle_early(half, deferred, SEND_AFTER, handle)
 }
 
 /// Runs `first` on the send half and then the requester, until there is nothing to send.
@@ -411,6 +434,7 @@ pub(crate) fn run_faults(qp: ArcBorrow<'_, Qp>) {
         let (to_place, to_send) = half.waiting.go_on(seen);
         deferred.faults = to_place;
         handle_held(&qp, half, deferred, now);
+        qp.response_gap.note_left(&half.early);
         deferred.faults = to_send;
     });
 }
@@ -427,7 +451,11 @@ fn handle_held(qp: &Qp, half: &mut SendHalf, deferred: &mut Deferred, now: Insta
         });
         match handled {
             Handled::Done => {
-                if handle_early(qp, half, deferred, now, |_, _| {}) == Handled::PutOff {
+                let mut ended = Ended::More;
+                while ended == Ended::More {
+                    ended = handle_early(qp, half, deferred, now);
+                }
+                if ended == Ended::PutOff {
                     return;
                 }
             }
@@ -435,11 +463,10 @@ fn handle_held(qp: &Qp, half: &mut SendHalf, deferred: &mut Deferred, now: Insta
                 half.waiting.put_back(deferred.faults.take(), held);
                 return;
             }
-            Handled::Early => {
-                if !half.early.put(psn, held) {
-                    half.service.not_kept();
-                }
-            }
+            Handled::Early => match half.early.put(psn, held) {
+                true => qp.response_gap.note_kept(psn),
+                false => half.service.not_kept(),
+            },
         }
     }
 }

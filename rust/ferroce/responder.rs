@@ -11,12 +11,13 @@ use kernel::cpu::CpuId;
 use kernel::sync::ArcBorrow;
 use rdma::sync::BhDisabled;
 use roce::host::Handled;
+use roce::limits::MAX_EARLY_PSNS;
 use roce::num::Psn;
 use roce::qp::State;
 use roce::recv::RecvState;
 use roce::wire::Packet;
 
-use crate::early;
+use crate::early::{self, Ended};
 use crate::flush::flush;
 use crate::held::{with_held, HELD_PACKETS};
 use crate::host::Deferred;
@@ -42,7 +43,7 @@ pub(crate) fn handle_request(
 ) {
     let mut deferred = Deferred::default();
     let stats = &qp.shared().stats;
-    let (owed, handled) = {
+    let (owed, is_put_off) = {
         let mut half = qp.recv.lock();
         // Rules: VAL-5
         if !half.takes(ends) {
@@ -56,38 +57,47 @@ pub(crate) fn handle_request(
             half.waiting.hold(datagram, qp.owner(), stats);
             return;
         }
-        let mut handled = request(&qp, &mut half, &mut deferred, packet, incoming);
+        let handled = request(&qp, &mut half, &mut deferred, packet, incoming);
+        let mut is_put_off = handled == Handled::PutOff;
         match handled {
-            Handled::Done => handled = handle_early(&qp, &mut half, &mut deferred),
+            Handled::Done => {
+                is_put_off = handle_early(&qp, &mut half, &mut deferred) == Ended::PutOff;
+            }
             Handled::PutOff => {
                 let absent = deferred.faults.take();
                 half.waiting.begin(absent, datagram, qp.owner(), stats);
             }
             Handled::Early => {
-                let _ = half.early.hold(packet.bth.psn, datagram, qp.owner(), stats);
+                let psn = packet.bth.psn;
+                if half.early.hold(psn, datagram, qp.owner(), stats) {
+                    qp.request_gap.note_kept(psn);
+                }
             }
         }
+        qp.request_gap.note_left(&half.early);
         let is_owed = act == Act::OnEach && half.service.needs_poll();
         let owed = is_owed.then(|| reply_to_request(&qp, &mut half, &mut deferred));
-        (owed, handled)
+        (owed, is_put_off)
     };
     tell(qp, &qp.fixed.recv_cq, deferred);
     if let Some(run) = owed {
         go_on_replying(qp, run);
     }
-    if handled == Handled::PutOff {
+    if is_put_off {
         kick::fault_recv(qp);
     }
 }
 
 /// Handles early requests, see [`early::handle_early`].
 #[inline]
-fn handle_early(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) -> Handled {
-    early::handle_early(half, deferred, |half, deferred, packet, incoming| {
-        qp.with_recv(half, Some(incoming), deferred, |service, host, _| {
-            service.handle_kept(packet, host)
-        })
-    })
+fn handle_early(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) -> Ended {
+    let handle =
+        |half: &mut RecvHalf, deferred: &mut Deferred, packet: &Packet, incoming: Incoming<'_>| {
+            qp.with_recv(half, Some(incoming), deferred, |service, host, _| {
+                service.handle_kept(packet, host)
+            })
+        };
+    early::handle_early(half, deferred, MAX_EARLY_PSNS, handle)
 }
 
 fn request(
@@ -212,6 +222,7 @@ pub(crate) fn run_faults(qp: ArcBorrow<'_, Qp>) {
             let (to_place, to_send) = half.waiting.go_on(seen);
             deferred.faults = to_place;
             handle_held(&qp, &mut half, &mut deferred);
+            qp.request_gap.note_left(&half.early);
             to_send
         };
         tell(qp, &qp.fixed.recv_cq, deferred);
@@ -234,7 +245,7 @@ fn handle_held(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) {
         });
         match handled {
             Handled::Done => {
-                if handle_early(qp, half, deferred) == Handled::PutOff {
+                if handle_early(qp, half, deferred) == Ended::PutOff {
                     return;
                 }
             }
@@ -243,7 +254,9 @@ fn handle_held(qp: &Qp, half: &mut RecvHalf, deferred: &mut Deferred) {
                 return;
             }
             Handled::Early => {
-                let _ = half.early.put(psn, held);
+                if half.early.put(psn, held) {
+                    qp.request_gap.note_kept(psn);
+                }
             }
         }
     }

@@ -9,9 +9,9 @@ use rdma::table::IdTable;
 use roce::num::Qpn;
 use roce::wire::{bth, cnp};
 
-use crate::backlog::Backlog;
+use crate::backlog::{Backlog, Place};
 use crate::congestion;
-use crate::deliver::{may_be_put_aside, put_aside, Delivery};
+use crate::deliver::{may_be_put_aside, place, put_aside, Delivery};
 use crate::device::Device;
 use crate::parse::{check_icrc, Parsed, FIRST_BYTES};
 use crate::payload::AtHand;
@@ -113,7 +113,8 @@ fn receive(device: &Device, datagram: RxPacket<'_>) -> Result<(), Counter> {
     }
     // The CPU that handles those before it looks at it, so that this CPU gets done with a train.
     if let Some(qp) = named.filter(|qp| may_be_put_aside(qp) && qp.backlog.is_open()) {
-        put_aside(qp, datagram.into_held(), None, context);
+        let place = place(&qp, &datagram, first);
+        put_aside(qp, datagram.into_held(), place, None, context);
         return Ok(());
     }
     let parsed = Parsed::new(&datagram, first);
@@ -134,7 +135,7 @@ fn receive(device: &Device, datagram: RxPacket<'_>) -> Result<(), Counter> {
     let half = delivery.check(&qp).map_err(Counter::from)?;
     let other = Backlog::other_for(&shared.senders, datagram.payload_len());
     if let Some(other) = other.filter(|_| may_be_put_aside(&qp)) {
-        put_aside(qp, datagram.into_held(), Some(other), context);
+        put_aside(qp, datagram.into_held(), Place::Last, Some(other), context);
         return Ok(());
     }
     check_icrc(&datagram, first)?;

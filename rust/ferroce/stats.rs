@@ -103,6 +103,8 @@ counters! {
     Probe = c"ack_probe",
     /// Packets that were handled by another CPU than the receiving one.
     SteeredPackets = c"steered_pkts",
+    /// Of these, those that may have been missing, and were handled before others.
+    SteeredAhead = c"steered_ahead",
     /// Packets that the network marked as it was congested.
     MarkedPackets = c"np_ecn_marked_roce_packets",
     /// Congestion notification packets sent.

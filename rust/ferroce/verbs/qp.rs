@@ -620,6 +620,7 @@ impl Handle {
             half.arrivals = Arrivals::default();
             half.waiting.clear();
             half.early.clear();
+            qp.response_gap.note_left(&half.early);
             qp.last_sent.note_acknowledged(true);
         }
         let mut half = qp.recv.lock();
@@ -632,6 +633,7 @@ impl Handle {
         half.sweeps = Sweeps::default();
         half.waiting.clear();
         half.early.clear();
+        qp.request_gap.note_left(&half.early);
         half.route = None;
         deferred
     }

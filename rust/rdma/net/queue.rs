@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Datagrams that wait, in the order in which they came.
+//! Datagrams that wait, in the order in which they came. Some go ahead of the others.
 
 use crate::{
     net::{
@@ -71,11 +71,12 @@ pub use queue_purpose;
 ///
 /// `first` and `last` are the ends of a list of `len` skbs, linked by `next`, or null. Each is the
 /// skb of a [`HeldPacket`] that was let go of for it, and so in no other queue; its control block says
-/// the rest. All but our own are counted in [`Purpose::held`].
+/// the rest. All but our own are counted in [`Purpose::held`]. The first `ahead` of them go ahead of the others.
 pub struct PacketQueue<P: Purpose> {
     first: *mut sk_buff,
     last: *mut sk_buff,
-    len: usize,
+    len: u32,
+    ahead: u32,
     _purpose: PhantomData<fn(P)>,
 }
 
@@ -90,7 +91,10 @@ impl<P: Purpose> Default for PacketQueue<P> {
 
 impl<P: Purpose> PacketQueue<P> {
     /// The most that a queue holds: as many as a peer may have outstanding by default.
-    pub const MAX: usize = 512;
+    pub const MAX: u32 = 512;
+
+    /// The most that go ahead of the others.
+    const MAX_AHEAD: u32 = 64;
 
     /// Returns how many wait in all queues of this purpose.
     #[inline]
@@ -104,13 +108,14 @@ impl<P: Purpose> PacketQueue<P> {
             first: ptr::null_mut(),
             last: ptr::null_mut(),
             len: 0,
+            ahead: 0,
             _purpose: PhantomData,
         }
     }
 
     /// Returns how many wait.
     #[inline]
-    pub fn len(&self) -> usize {
+    pub fn len(&self) -> u32 {
         self.len
     }
 
@@ -129,20 +134,64 @@ impl<P: Purpose> PacketQueue<P> {
         if self.is_full() && !packet.is_own() {
             return Err(packet);
         }
+        // SAFETY: By the invariants it is the last one of this queue, if there is one.
+        unsafe { self.insert(packet, NonNull::new(self.last)) };
+        Ok(())
+    }
+
+    /// Puts a datagram before those that wait in turn, behind others that were put so, of which there may be
+    /// [`MAX_AHEAD`](Self::MAX_AHEAD). If there are, it is appended.
+    ///
+    /// # Errors
+    ///
+    /// The datagram, if the queue is full, or all are.
+    pub fn push_ahead(&mut self, packet: HeldPacket) -> Result<(), HeldPacket> {
+        if self.ahead >= Self::MAX_AHEAD {
+            return self.push(packet);
+        }
+        if self.is_full() && !packet.is_own() {
+            return Err(packet);
+        }
+        // SAFETY: It is one of this queue, if there is one.
+        unsafe { self.insert(packet, self.last_ahead()) };
+        // INVARIANT: It is at the front, behind the others that go ahead.
+        self.ahead = self.ahead.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Returns the last one that goes ahead of the others.
+    fn last_ahead(&self) -> Option<NonNull<sk_buff>> {
+        let (mut last, mut next) = (None, self.first);
+        for _ in 0..self.ahead {
+            last = Some(NonNull::new(next)?);
+            // SAFETY: By the invariants it is ours, and linked to the next one.
+            next = unsafe { *next_of(next) };
+        }
+        last
+    }
+
+    /// Inserts a datagram behind `before`, or before all others.
+    ///
+    /// # Safety
+    ///
+    /// `before` must be of this queue.
+    unsafe fn insert(&mut self, packet: HeldPacket, before: Option<NonNull<sk_buff>>) {
         Self::count(&packet, 1);
         let skb = packet.into_skb();
-        // SAFETY: The skb is ours, and so is its control block, which is large enough. So is the
-        // last one of the list.
+        let link: *mut *mut sk_buff = match before {
+            // SAFETY: By the safety requirements it is of this queue, so it is ours.
+            Some(before) => unsafe { next_of(before.as_ptr()) },
+            None => &raw mut self.first,
+        };
+        // SAFETY: The link is ours. The packet gave its skb up, so that is ours as well.
         unsafe {
-            *next_of(skb) = ptr::null_mut();
-            match NonNull::new(self.last) {
-                Some(last) => *next_of(last.as_ptr()) = skb,
-                None => self.first = skb,
+            *next_of(skb) = *link;
+            *link = skb;
+            if (*next_of(skb)).is_null() {
+                self.last = skb;
             }
         }
-        self.last = skb;
         self.len = self.len.wrapping_add(1);
-        Ok(())
     }
 
     /// Returns true if no datagram has room but our own.
@@ -177,15 +226,12 @@ impl<P: Purpose> PacketQueue<P> {
 
     /// Puts a datagram back that was taken out last.
     pub fn push_front(&mut self, packet: HeldPacket) {
-        Self::count(&packet, 1);
-        let skb = packet.into_skb();
-        // SAFETY: The packet gave its skb up, so the skb and its link are ours.
-        unsafe { *next_of(skb) = self.first };
-        self.first = skb;
-        if self.last.is_null() {
-            self.last = skb;
+        // SAFETY: It goes behind none.
+        unsafe { self.insert(packet, None) };
+        if self.ahead > 0 {
+            // INVARIANT: Those that go ahead are at the front, with this one.
+            self.ahead = self.ahead.wrapping_add(1);
         }
-        self.len = self.len.wrapping_add(1);
     }
 
     /// Takes the oldest datagram out.
@@ -200,6 +246,7 @@ impl<P: Purpose> PacketQueue<P> {
             self.last = ptr::null_mut();
         }
         self.len = self.len.wrapping_sub(1);
+        self.ahead = self.ahead.saturating_sub(1);
         // SAFETY: It came from `into_skb`.
         let packet = unsafe { HeldPacket::from_skb(skb) };
         Self::count(&packet, -1);
