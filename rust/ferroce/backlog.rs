@@ -5,7 +5,7 @@
 //! The softirq that receives a packet handles it. If both ends are on this machine, this is usually the
 //! CPU that sent the packet. It then does the work of both ends, while other CPUs may be idle. So large
 //! packets are steered to a softirq of another CPU, like with receive packet steering. Later packets of
-//! the queue pair wait behind them. Only one that fills a gap goes ahead, as nothing completes before. Replies, and
+//! the queue pair wait behind them. Only those that fill a gap go ahead, as nothing completes before. Replies, and
 //! requests that a response allows, are sent by the CPU that received the packets. Packets of two CPUs would
 //! overtake each other.
 //!
@@ -25,6 +25,7 @@ use kernel::sync::atomic::{Acquire, Atomic, Release};
 use rdma::net::{queue_purpose, HeldPacket, OwnFrames, PacketQueue, RxPacket};
 use rdma::sync::{bh_disabled, BhSpinLock, Marked};
 use rdma::timer::now_ns;
+use roce::limits::MAX_EARLY_PSNS;
 
 use crate::policy::{Stamp, LEFT_NS, MOST_ASIDE};
 use crate::stats::{Counter, Stats};
@@ -57,11 +58,34 @@ pub(crate) struct Backlog {
     /// The CPU that handles the packets, and the one that received them, while the backlog is open.
     cpu: Atomic<u32>,
     from: Atomic<u32>,
+    /// How many more packets were added ahead of others than others were taken out, at least 0, since the backlog was
+    /// opened. It changes under `packets`.
+    lead: Atomic<u32>,
     /// Held while a packet is taken out and handled.
     #[pin]
     turn: BhSpinLock<()>,
     #[pin]
-    packets: BhSpinLock<PacketQueue<PutAside>>,
+    packets: BhSpinLock<Waiting>,
+}
+
+/// The packets of a [`Backlog`].
+struct Waiting {
+    /// Those that come before the others.
+    ahead: PacketQueue<PutAside>,
+    in_turn: PacketQueue<PutAside>,
+}
+
+impl Waiting {
+    const fn new() -> Self {
+        Self {
+            ahead: PacketQueue::new(),
+            in_turn: PacketQueue::new(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ahead.is_empty() && self.in_turn.is_empty()
+    }
 }
 
 #[inline]
@@ -113,8 +137,9 @@ impl Backlog {
             left_at: Atomic::new(0),
             cpu: Atomic::new(u32::MAX),
             from: Atomic::new(u32::MAX),
+            lead: Atomic::new(0),
             turn <- rdma::new_bh_spinlock!((), "ferroce::Backlog::turn"),
-            packets <- rdma::new_bh_spinlock!(PacketQueue::new(), "ferroce::Backlog::packets"),
+            packets <- rdma::new_bh_spinlock!(Waiting::new(), "ferroce::Backlog::packets"),
         })
     }
 
@@ -144,12 +169,9 @@ impl Backlog {
         for round in 0..=MAKE_ROOM {
             // After that much work, other queue pairs fill the backlogs.
             let has_room = || round == MAKE_ROOM || has_room();
-            match self.push(packet, place, other, has_room) {
+            match self.push(packet, place, other, stats, has_room) {
                 Ok(first) => {
                     stats.count(Counter::SteeredPackets);
-                    if let Place::First = place {
-                        stats.count(Counter::SteeredAhead);
-                    }
                     return first.map_or(Aside::Behind, Aside::First);
                 }
                 Err(Declined::Closed(back)) => return Aside::No(back),
@@ -171,6 +193,7 @@ impl Backlog {
         packet: HeldPacket,
         place: Place,
         other: Option<CpuId>,
+        stats: &Stats,
         has_room: impl FnOnce() -> bool,
     ) -> Result<Option<CpuId>, Declined> {
         let mut packets = self.packets.lock();
@@ -179,15 +202,22 @@ impl Backlog {
             Put::Full => Err(Declined::Full(packet)),
             Put::Here => Err(Declined::Closed(packet)),
             Put::Behind => {
-                let pushed = match place {
-                    Place::First => packets.push_ahead(packet),
-                    Place::Last => packets.push(packet),
-                };
-                pushed.map_err(Declined::Full)?;
+                let lead = self.lead.read_once();
+                match place {
+                    // No gap is longer. Packets of a stranger that seem to fill one must not keep others waiting.
+                    Place::First if lead < MAX_EARLY_PSNS => {
+                        packets.ahead.push(packet).map_err(Declined::Full)?;
+                        self.lead.write_once(lead.saturating_add(1));
+                        stats.count(Counter::SteeredAhead);
+                    }
+                    Place::First | Place::Last => {
+                        packets.in_turn.push(packet).map_err(Declined::Full)?;
+                    }
+                }
                 Ok(None)
             }
             Put::First(cpu) => {
-                packets.push(packet).map_err(Declined::Full)?;
+                packets.in_turn.push(packet).map_err(Declined::Full)?;
                 self.open(cpu, CpuId::current().as_u32());
                 Ok(Some(cpu))
             }
@@ -209,12 +239,23 @@ impl Backlog {
             // Nothing overtakes packets that are in no queue of the network.
             self.open(cpu, u32::MAX);
         }
-        packets.append(own);
+        packets.in_turn.append(own);
         CpuId::from_u32(self.cpu.read_once()).unwrap_or(cpu)
     }
 
     fn pop(&self) -> Option<HeldPacket> {
-        self.packets.lock().pop()
+        self.pop_from(&mut self.packets.lock())
+    }
+
+    fn pop_from(&self, packets: &mut Waiting) -> Option<HeldPacket> {
+        if let Some(packet) = packets.ahead.pop() {
+            return Some(packet);
+        }
+        let lead = self.lead.read_once();
+        if lead > 0 {
+            self.lead.write_once(lead.saturating_sub(1));
+        }
+        packets.in_turn.pop()
     }
 
     /// Returns the CPU that received the packets, if it is another one. It sends while there are
@@ -273,7 +314,7 @@ impl Backlog {
 
     /// Drops all packets, for a queue pair that is reset.
     pub(crate) fn clear(&self) {
-        let forgotten = mem::take(&mut *self.packets.lock());
+        let forgotten = mem::replace(&mut *self.packets.lock(), Waiting::new());
         // Without the lock: packets of our own tell their sender that they are gone.
         drop(forgotten);
     }
@@ -291,8 +332,9 @@ impl Backlog {
 
     fn pop_or_close(&self) -> Option<HeldPacket> {
         let mut packets = self.packets.lock();
-        let next = packets.pop();
+        let next = self.pop_from(&mut packets);
         if next.is_none() {
+            self.lead.write_once(0);
             self.is_open.store(false, Release);
         }
         next

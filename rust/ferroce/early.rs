@@ -3,9 +3,9 @@
 //! Packets that arrived before their turn.
 //!
 //! A peer decides how many of them arrive, and in which order. So a packet finds its place in
-//! logarithmic time. When a gap has closed, all packets up to the next gap are handled at once, at most
-//! [`MAX_EARLY_PSNS`](roce::limits::MAX_EARLY_PSNS): a packet that arrived in between would look
-//! early, and the protocol would report a gap that is none.
+//! logarithmic time. When a gap has closed, all packets up to the next gap are handled before any that arrive
+//! later, at most [`MAX_EARLY_PSNS`]: a packet that arrived in between would look early, and the protocol would report
+//! a gap that is none.
 
 use core::cmp::Ordering;
 
@@ -17,6 +17,7 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 use rdma::net::HeldPacket;
 use rdma::sync::Marked;
 use roce::host::Handled;
+use roce::limits::MAX_EARLY_PSNS;
 use roce::num::Psn;
 use roce::wire::Packet;
 
@@ -175,9 +176,10 @@ impl Gap {
         self.end.read_once() != Self::NONE
     }
 
-    /// Returns true if the packet `psn` may be missing.
+    /// Returns true if the packet `psn` may be missing. Early packets are near to the first one that is.
     pub(crate) fn may_lack(&self, psn: Psn) -> bool {
-        self.end().is_some_and(|end| psn.is_before(end))
+        let is_near = |end: Psn| (1..MAX_EARLY_PSNS).contains(&end.distance_from(psn));
+        self.end().is_some_and(is_near)
     }
 
     fn end(&self) -> Option<Psn> {

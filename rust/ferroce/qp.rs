@@ -238,7 +238,7 @@ pub(crate) struct Fixed {
 /// The lock order is `settings`, then `send` or `recv`, then the ring of a completion queue. `send` and
 /// `recv` are never held together. See `Documentation/locking.rst`.
 ///
-/// With its reference count it has little less than 2 KiB, which is what it takes.
+/// With its reference count it has just 2 KiB, which is what it takes.
 #[pin_data]
 pub(crate) struct Qp {
     pub(crate) fixed: Fixed,

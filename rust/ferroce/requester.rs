@@ -193,13 +193,15 @@ pub(crate) fn handle_response(
 /// backlog, so that none does.
 #[cold]
 fn handle_rest(qp: ArcBorrow<'_, Qp>, origin: CpuId) {
+    send_at(qp, origin);
     for _ in 0..MAX_EARLY_PSNS / SEND_AFTER {
-        send_at(qp, origin);
         let mut ended = Ended::Done;
         let _ = run_at(qp, Some(origin), |half, deferred, now| {
             ended = handle_early(&qp, half, deferred, now);
             qp.response_gap.note_left(&half.early);
         });
+        // After the last of them, too: nobody else may have a reason.
+        send_at(qp, origin);
         if ended != Ended::More {
             return;
         }

@@ -118,6 +118,8 @@ pub enum Broken {
     LeavesQueued,
     /// Steered responses have nothing sent at their end.
     LeavesBatches,
+    /// Kept responses have nothing sent at their end.
+    LeavesRest,
     /// Work is left to a CPU that is offline.
     LeavesToOffline,
     /// The work item of process context does not take its turn.
@@ -193,8 +195,14 @@ pub enum First {
     Group,
     GoOn,
     Timeout,
-    Response { is_for_each: bool },
-    Faulted { has_failed: bool },
+    Response {
+        is_for_each: bool,
+    },
+    /// A response that was kept, and is handled after the packet that it waited for.
+    Kept,
+    Faulted {
+        has_failed: bool,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -253,6 +261,7 @@ pub enum Op {
     Reply(Replier),
     ReplyAt(Cpu),
     SendAt(Cpu),
+    SendAfterKept(Cpu),
     TurnBegin,
     TurnEnd,
     TakeOver,
@@ -909,6 +918,10 @@ impl Step<'_> {
             }
             Op::Respond { is_for_each } => {
                 let left_to = match self.origin() {
+                    Some(cpu) if self.guess() => {
+                        let kept = Op::Send(First::Kept, Some(LeftTo::Softirq(cpu)));
+                        return self.then(&[kept, Op::SendAfterKept(cpu)]);
+                    }
                     None if is_for_each && self.guess() => Some(LeftTo::Softirq(self.context.cpu)),
                     None if is_for_each => self.late(),
                     origin => origin.map(LeftTo::Softirq),
@@ -924,6 +937,11 @@ impl Step<'_> {
             }
             Op::SendAt(cpu) => {
                 if self.state.has_left() && !self.is_broken(Broken::LeavesBatches) {
+                    self.enqueue(Item::Send, Queue::Softirq, cpu);
+                }
+            }
+            Op::SendAfterKept(cpu) => {
+                if self.state.has_left() && !self.is_broken(Broken::LeavesRest) {
                     self.enqueue(Item::Send, Queue::Softirq, cpu);
                 }
             }
@@ -1192,7 +1210,7 @@ impl Step<'_> {
                     self.state.lost = 0;
                 }
             }
-            First::Response { .. } => {
+            First::Response { .. } | First::Kept => {
                 let is_absent = self.state.placed_memory == Memory::Absent;
                 if is_absent || self.state.held_responses > 0 {
                     self.state.held_responses += 1;

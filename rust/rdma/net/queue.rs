@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Datagrams that wait, in the order in which they came. Some go ahead of the others.
+//! Datagrams that wait, in the order in which they came.
 
 use crate::{
     net::{
@@ -69,14 +69,12 @@ pub use queue_purpose;
 ///
 /// # Invariants
 ///
-/// `first` and `last` are the ends of a list of `len` skbs, linked by `next`, or null. Each is the
+/// `last` is the last one of a ring of `len` skbs, linked by `next`, or null: it links to the first. Each is the
 /// skb of a [`HeldPacket`] that was let go of for it, and so in no other queue; its control block says
-/// the rest. All but our own are counted in [`Purpose::held`]. The first `ahead` of them go ahead of the others.
+/// the rest. All but our own are counted in [`Purpose::held`].
 pub struct PacketQueue<P: Purpose> {
-    first: *mut sk_buff,
     last: *mut sk_buff,
     len: u32,
-    ahead: u32,
     _purpose: PhantomData<fn(P)>,
 }
 
@@ -93,9 +91,6 @@ impl<P: Purpose> PacketQueue<P> {
     /// The most that a queue holds: as many as a peer may have outstanding by default.
     pub const MAX: u32 = 512;
 
-    /// The most that go ahead of the others.
-    const MAX_AHEAD: u32 = 64;
-
     /// Returns how many wait in all queues of this purpose.
     #[inline]
     pub fn len_of_all() -> usize {
@@ -105,10 +100,8 @@ impl<P: Purpose> PacketQueue<P> {
     /// Creates an empty queue.
     pub const fn new() -> Self {
         Self {
-            first: ptr::null_mut(),
             last: ptr::null_mut(),
             len: 0,
-            ahead: 0,
             _purpose: PhantomData,
         }
     }
@@ -122,7 +115,7 @@ impl<P: Purpose> PacketQueue<P> {
     /// Returns true if nothing waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.first.is_null()
+        self.last.is_null()
     }
 
     /// Appends a datagram.
@@ -134,64 +127,37 @@ impl<P: Purpose> PacketQueue<P> {
         if self.is_full() && !packet.is_own() {
             return Err(packet);
         }
-        // SAFETY: By the invariants it is the last one of this queue, if there is one.
-        unsafe { self.insert(packet, NonNull::new(self.last)) };
+        // INVARIANT: It is in the ring, before the first one.
+        self.last = self.link(packet);
         Ok(())
     }
 
-    /// Puts a datagram before those that wait in turn, behind others that were put so, of which there may be
-    /// [`MAX_AHEAD`](Self::MAX_AHEAD). If there are, it is appended.
-    ///
-    /// # Errors
-    ///
-    /// The datagram, if the queue is full, or all are.
-    pub fn push_ahead(&mut self, packet: HeldPacket) -> Result<(), HeldPacket> {
-        if self.ahead >= Self::MAX_AHEAD {
-            return self.push(packet);
+    /// Links a datagram in before the first one, and returns its skb.
+    fn link(&mut self, packet: HeldPacket) -> *mut sk_buff {
+        Self::count(&packet, 1);
+        let skb = packet.into_skb();
+        // SAFETY: The packet gave its skb up, so it is ours, as a ring of its own.
+        unsafe {
+            *next_of(skb) = skb;
+            self.join(skb, 1);
         }
-        if self.is_full() && !packet.is_own() {
-            return Err(packet);
-        }
-        // SAFETY: It is one of this queue, if there is one.
-        unsafe { self.insert(packet, self.last_ahead()) };
-        // INVARIANT: It is at the front, behind the others that go ahead.
-        self.ahead = self.ahead.wrapping_add(1);
-        Ok(())
+        skb
     }
 
-    /// Returns the last one that goes ahead of the others.
-    fn last_ahead(&self) -> Option<NonNull<sk_buff>> {
-        let (mut last, mut next) = (None, self.first);
-        for _ in 0..self.ahead {
-            last = Some(NonNull::new(next)?);
-            // SAFETY: By the invariants it is ours, and linked to the next one.
-            next = unsafe { *next_of(next) };
-        }
-        last
-    }
-
-    /// Inserts a datagram behind `before`, or before all others.
+    /// Puts a ring of `len` skbs, with this last one, before the first one of this queue.
     ///
     /// # Safety
     ///
-    /// `before` must be of this queue.
-    unsafe fn insert(&mut self, packet: HeldPacket, before: Option<NonNull<sk_buff>>) {
-        Self::count(&packet, 1);
-        let skb = packet.into_skb();
-        let link: *mut *mut sk_buff = match before {
-            // SAFETY: By the safety requirements it is of this queue, so it is ours.
-            Some(before) => unsafe { next_of(before.as_ptr()) },
-            None => &raw mut self.first,
-        };
-        // SAFETY: The link is ours. The packet gave its skb up, so that is ours as well.
-        unsafe {
-            *next_of(skb) = *link;
-            *link = skb;
-            if (*next_of(skb)).is_null() {
-                self.last = skb;
-            }
+    /// As the invariants say, it must be one that could be this queue's. The caller gives it up.
+    unsafe fn join(&mut self, last: *mut sk_buff, len: u32) {
+        if self.last.is_null() {
+            self.last = last;
+        } else {
+            // SAFETY: By the invariants and the safety requirements both are ours, and last ones. So each ring
+            // continues with the first one of the other.
+            unsafe { ptr::swap(next_of(self.last), next_of(last)) };
         }
-        self.len = self.len.wrapping_add(1);
+        self.len = self.len.wrapping_add(len);
     }
 
     /// Returns true if no datagram has room but our own.
@@ -211,42 +177,35 @@ impl<P: Purpose> PacketQueue<P> {
     /// Appends all of `other`, however many there are, which are our own.
     pub fn append(&mut self, other: PacketQueue<OwnFrames>) {
         let other = core::mem::ManuallyDrop::new(other);
-        let Some(first) = NonNull::new(other.first) else {
+        if other.last.is_null() {
             return;
-        };
-        match NonNull::new(self.last) {
-            // SAFETY: By the invariants it is ours, and the last one of the list.
-            Some(last) => unsafe { *next_of(last.as_ptr()) = first.as_ptr() },
-            None => self.first = first.as_ptr(),
         }
-        // INVARIANT: The lists are one, of which the other queue has nothing left.
+        // SAFETY: The other queue has nothing left then.
+        unsafe { self.join(other.last, other.len) };
+        // INVARIANT: It is in the ring, before the first one.
         self.last = other.last;
-        self.len = self.len.wrapping_add(other.len);
     }
 
     /// Puts a datagram back that was taken out last.
     pub fn push_front(&mut self, packet: HeldPacket) {
-        // SAFETY: It goes behind none.
-        unsafe { self.insert(packet, None) };
-        if self.ahead > 0 {
-            // INVARIANT: Those that go ahead are at the front, with this one.
-            self.ahead = self.ahead.wrapping_add(1);
-        }
+        self.link(packet);
     }
 
     /// Takes the oldest datagram out.
     pub fn pop(&mut self) -> Option<HeldPacket> {
-        let skb = NonNull::new(self.first)?;
-        // SAFETY: By the invariants the skb is ours, and linked to the next one.
-        unsafe {
-            self.first = *next_of(skb.as_ptr());
-            *next_of(skb.as_ptr()) = ptr::null_mut();
-        }
-        if self.first.is_null() {
+        let last = NonNull::new(self.last)?.as_ptr();
+        // SAFETY: By the invariants the skbs of the ring are ours, and it has a first one.
+        let skb = unsafe {
+            let first = *next_of(last);
+            *next_of(last) = *next_of(first);
+            *next_of(first) = ptr::null_mut();
+            NonNull::new(first)?
+        };
+        if skb.as_ptr() == last {
+            // INVARIANT: It was the only one.
             self.last = ptr::null_mut();
         }
         self.len = self.len.wrapping_sub(1);
-        self.ahead = self.ahead.saturating_sub(1);
         // SAFETY: It came from `into_skb`.
         let packet = unsafe { HeldPacket::from_skb(skb) };
         Self::count(&packet, -1);

@@ -265,6 +265,7 @@ fn a_response_must_not_be_left_to_the_origin() {
     let expected = "a request to be sent is left";
     breaks(Broken::LeavesResponses, BUSY, expected);
     breaks(Broken::LeavesBatches, BUSY, expected);
+    breaks(Broken::LeavesRest, BUSY, expected);
     breaks(Broken::LeavesGroups, BUSY, expected);
     breaks(Broken::LeavesQueued, LATE, expected);
 }

@@ -9,8 +9,8 @@ use roce::congestion::Law;
 use roce::event::{AsyncEvent, Event};
 use roce::host::{Flush, Handled, Source};
 use roce::limits::{
-    INITIAL_OUTSTANDING_PSNS, INITIAL_PATIENCE_NS, MAX_MESSAGE_BYTES, MAX_WINDOW_REQUESTS,
-    MIN_PROBE_NS,
+    INITIAL_OUTSTANDING_PSNS, INITIAL_PATIENCE_NS, MAX_MESSAGE_BYTES, MAX_PROBE_RESPONSES,
+    MAX_WINDOW_REQUESTS, MIN_PROBE_NS,
 };
 use roce::num::{Bundle, Msn, Mtu, Pkey, Psn, Qpn};
 use roce::opcode::{Connection, Operation, Transport};
@@ -2443,6 +2443,25 @@ fn what_has_come_again_meanwhile_is_not_asked_for() {
     assert_eq!(reads(lone.poll_all()), [(1600, 10)]);
     lone.data(1600, 1600, 10);
     assert_eq!(lone.statuses(), ok(0..2));
+}
+
+// Rules: RTY-20
+#[test]
+fn kept_responses_that_the_host_is_handling_are_not_asked_for() {
+    const LEN: u32 = 64 * MTU;
+    let mut lone = Lone::with(with_timeout(18), &[(read(0), LEN)]);
+    assert_eq!(reads(lone.poll_all()), [(0, LEN)]);
+    (1..64).for_each(|psn| lone.data(psn, 0, LEN));
+    assert_eq!(reads(lone.poll_all()), [(0, MTU)]);
+    let kept = std::mem::take(&mut lone.early);
+    lone.data(0, 0, MTU);
+    lone.sleep(20_000_000);
+    let asked = reads(lone.poll_all());
+    let most = u32::from(MAX_PROBE_RESPONSES) * MTU;
+    assert!(asked.iter().all(|(_, len)| *len <= most), "{asked:?}");
+    lone.early = kept;
+    lone.handle_early();
+    assert_eq!(lone.statuses(), ok(0..1));
 }
 
 // Rules: RTY-20
