@@ -59,7 +59,7 @@ pub(crate) struct Backlog {
     cpu: Atomic<u32>,
     from: Atomic<u32>,
     /// How many more packets were added ahead of others than others were taken out, at least 0, since the backlog was
-    /// opened. It changes under `packets`.
+    /// opened. At [`MAX_EARLY_PSNS`] it stays, and no more go ahead. It changes under `packets`.
     lead: Atomic<u32>,
     /// Held while a packet is taken out and handled.
     #[pin]
@@ -85,6 +85,11 @@ impl Waiting {
 
     fn is_empty(&self) -> bool {
         self.ahead.is_empty() && self.in_turn.is_empty()
+    }
+
+    fn is_full(&self) -> bool {
+        let len = self.ahead.len().saturating_add(self.in_turn.len());
+        len >= PacketQueue::<PutAside>::MAX
     }
 }
 
@@ -201,6 +206,7 @@ impl Backlog {
         match wake::put(is_open, packets.is_empty(), has_room, other) {
             Put::Full => Err(Declined::Full(packet)),
             Put::Here => Err(Declined::Closed(packet)),
+            Put::Behind if packets.is_full() => Err(Declined::Full(packet)),
             Put::Behind => {
                 let lead = self.lead.read_once();
                 match place {
@@ -217,7 +223,8 @@ impl Backlog {
                 Ok(None)
             }
             Put::First(cpu) => {
-                packets.in_turn.push(packet).map_err(Declined::Full)?;
+                // It came before all others, also before those that go ahead.
+                packets.ahead.push(packet).map_err(Declined::Full)?;
                 self.open(cpu, CpuId::current().as_u32());
                 Ok(Some(cpu))
             }
@@ -251,11 +258,12 @@ impl Backlog {
         if let Some(packet) = packets.ahead.pop() {
             return Some(packet);
         }
+        let packet = packets.in_turn.pop()?;
         let lead = self.lead.read_once();
-        if lead > 0 {
+        if (1..MAX_EARLY_PSNS).contains(&lead) {
             self.lead.write_once(lead.saturating_sub(1));
         }
-        packets.in_turn.pop()
+        Some(packet)
     }
 
     /// Returns the CPU that received the packets, if it is another one. It sends while there are

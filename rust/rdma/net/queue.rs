@@ -151,8 +151,10 @@ impl<P: Purpose> PacketQueue<P> {
     /// As the invariants say, it must be one that could be this queue's. The caller gives it up.
     unsafe fn join(&mut self, last: *mut sk_buff, len: u32) {
         if self.last.is_null() {
+            // INVARIANT: By the safety requirements.
             self.last = last;
         } else {
+            // INVARIANT: It is one ring of both, and the last one stays.
             // SAFETY: By the invariants and the safety requirements both are ours, and last ones. So each ring
             // continues with the first one of the other.
             unsafe { ptr::swap(next_of(self.last), next_of(last)) };

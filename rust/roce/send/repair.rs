@@ -653,7 +653,9 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         let is_behind_repair = entry.is_answered() && sequence.has_repaired_before();
         let may_lack_rest = is_behind_repair && sequence.keeping != Keeping::Keeps
             || entry.is_answered() && sequence.may_have_dropped();
-        if !has_gap && (may_lack_all || may_lack_rest) {
+        // If responses were kept, only what is missing before them is asked for.
+        let has_early = entry.is_answered() && sequence.early.is_some();
+        if !has_early && (may_lack_all || may_lack_rest) {
             sequence.may_lack_all = false;
             host.observe(Event::Probe);
             return sequence.ask_unheard(now, Sequence::go_back);
