@@ -203,10 +203,10 @@ impl Backlog {
     ) -> Result<Option<CpuId>, Declined> {
         let mut packets = self.packets.lock();
         let is_open = self.is_open.read_once();
+        let has_room = || !packets.is_full() && has_room();
         match wake::put(is_open, packets.is_empty(), has_room, other) {
             Put::Full => Err(Declined::Full(packet)),
             Put::Here => Err(Declined::Closed(packet)),
-            Put::Behind if packets.is_full() => Err(Declined::Full(packet)),
             Put::Behind => {
                 let lead = self.lead.read_once();
                 match place {

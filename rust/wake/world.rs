@@ -935,16 +935,8 @@ impl Step<'_> {
                     self.enqueue(Item::Reply, Queue::Softirq, cpu);
                 }
             }
-            Op::SendAt(cpu) => {
-                if self.state.has_left() && !self.is_broken(Broken::LeavesBatches) {
-                    self.enqueue(Item::Send, Queue::Softirq, cpu);
-                }
-            }
-            Op::SendAfterKept(cpu) => {
-                if self.state.has_left() && !self.is_broken(Broken::LeavesRest) {
-                    self.enqueue(Item::Send, Queue::Softirq, cpu);
-                }
-            }
+            Op::SendAt(cpu) => self.send_at(cpu, Broken::LeavesBatches),
+            Op::SendAfterKept(cpu) => self.send_at(cpu, Broken::LeavesRest),
             Op::TurnBegin => self.begin_turn(),
             Op::TurnEnd => self.end_turn(),
             Op::TakeOver => self.take_over(),
@@ -1197,6 +1189,13 @@ impl Step<'_> {
             Some(LeftTo::Softirq(cpu)) if cpu == self.context.cpu => Broken::LeavesGroups,
             _ => Broken::LeavesResponses,
         })
+    }
+
+    /// Queues the work item that sends on `cpu`, if there is a reason, unless `broken` leaves it out.
+    fn send_at(&mut self, cpu: Cpu, broken: Broken) {
+        if self.state.has_left() && !self.is_broken(broken) {
+            self.enqueue(Item::Send, Queue::Softirq, cpu);
+        }
     }
 
     /// Starts a run of the send half. Returns true if the memory to send is known to be gone.

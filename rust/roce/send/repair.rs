@@ -648,7 +648,7 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
             host.observe(Event::Probe);
             return sequence.ask_unheard(now, Sequence::go_back);
         }
-        let has_gap = entry.is_answered() && sequence.has_gap();
+        let has_gap = entry.is_answered() && sequence.early_behind_gap().is_some();
         let may_lack_all = sequence.may_lack_all && !sequence.repairs(sequence.unacked);
         let is_behind_repair = entry.is_answered() && sequence.has_repaired_before();
         let may_lack_rest = is_behind_repair && sequence.keeping != Keeping::Keeps
@@ -846,17 +846,17 @@ impl Sequence {
 
     /// Returns the PSN after the responses to `oldest`, the oldest request, that are missing. One is outstanding.
     fn missing_responses_of<P>(&self, oldest: &Outstanding<P>) -> Psn {
-        match self.early {
-            Some(early) if self.has_gap() => early.missing_of(oldest),
+        match self.early_behind_gap() {
+            Some(early) => early.missing_of(oldest),
             // A part of a READ may not have been asked for yet. An early NAK is in place of the response to this PSN.
-            _ => oldest.end().earlier(self.end),
+            None => oldest.end().earlier(self.end),
         }
     }
 
-    /// Returns true if responses are missing before those that were kept. If none are, the host is handling these.
-    fn has_gap(&self) -> bool {
+    /// Returns the responses that were kept, if others are missing before them. If not, the host is handling these.
+    fn early_behind_gap(&self) -> Option<EarlyResponses> {
         self.early
-            .is_some_and(|early| self.unacked.is_before(early.first))
+            .filter(|early| self.unacked.is_before(early.first))
     }
 
     /// Returns true if some responses to `entry`, the oldest request, have come, and some to its last part. A peer
