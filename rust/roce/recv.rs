@@ -551,7 +551,7 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
             if last.is_before(psn) {
                 *last = psn;
             }
-        } else if packet.bth.ack_req {
+        } else if packet.bth.ack_req && self.sequence.can_acknowledge_all() {
             // Rules: ACK-22
             self.acknowledge_again();
         }
@@ -583,6 +583,10 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         request: &Request,
         host: &mut H,
     ) -> Result<Handled, Failed> {
+        // Rules: RNR-21
+        if self.sequence.owed == Owed::RnrNak {
+            return Ok(Handled::Done);
+        }
         // Rules: NAK-3
         let was_told = mem::replace(&mut self.sequence.told, Told::Nothing) == Told::Missing
             && self.sequence.owed == Owed::Nothing;

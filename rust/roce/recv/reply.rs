@@ -118,12 +118,12 @@ impl<P, G> Sequence<P, G> {
         };
     }
 
-    /// Owes a NAK no more. An acknowledgement that it was in place of is owed again.
+    /// Owes a NAK for the expected packet no more. An acknowledgement that it was in place of is owed again.
     // Rules: ACK-1
     pub(super) fn withdraw_nak(&mut self) {
         self.owed = match self.owed {
             Owed::SequenceNak { acknowledges, .. } if acknowledges => Owed::Acknowledgement,
-            Owed::SequenceNak { .. } | Owed::RnrNak => Owed::Nothing,
+            Owed::SequenceNak { .. } => Owed::Nothing,
             owed => owed,
         };
     }

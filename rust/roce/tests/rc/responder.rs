@@ -1043,6 +1043,25 @@ fn what_comes_behind_a_request_without_a_receive_is_kept() {
     assert_eq!(lone.replies(), [(0, Says::Ack)]);
 }
 
+// Rules: RNR-21
+#[test]
+fn a_request_that_comes_again_before_its_rnr_nak_is_not_executed() {
+    let mut lone = Lone::new(config());
+    lone.request(0, send_only(), 10);
+    // It is dropped, as on a connection to the same device.
+    lone.request(1, write_only(0, 10), 10);
+    // A probe, before the reply of this batch.
+    lone.post(1, 1000);
+    lone.request(0, send_only(), 10);
+    assert_eq!(lone.replies(), [(0, Says::Rnr(9))]);
+    assert_eq!(lone.expected(), 0);
+    // The peer sends both again.
+    lone.request(0, send_only(), 10);
+    lone.request(1, write_only(0, 10), 10);
+    assert_eq!(lone.replies(), [(1, Says::Ack)]);
+    assert_eq!(lone.count(Event::OutOfSequenceRequest), 0);
+}
+
 // Rules: ACK-22, NAK-1, NAK-2, NAK-3, PSN-4, PSN-12
 #[test]
 fn a_gap_is_told_once() {
@@ -1064,6 +1083,27 @@ fn a_gap_is_told_once() {
     assert_eq!(lone.replies(), [(2, Says::Nak(NakCode::SequenceError))]);
     assert_eq!(lone.count(Event::SequenceNakSent), 2);
     assert_eq!(lone.world.written, 2);
+}
+
+// Rules: ACK-22
+#[test]
+fn a_gap_behind_a_read_is_not_answered_by_an_acknowledgement_before_it() {
+    let mut lone = Lone::new(config());
+    lone.request(0, write_only(0, 1), 1);
+    lone.request(1, Request::Read(reth(0, 1)), 0);
+    assert_eq!(lone.replies(), [(1, ONLY)]);
+    lone.request(3, write_only(0, 1), 1);
+    let nak = Says::Nak(NakCode::SequenceError);
+    assert_eq!(lone.replies(), [(2, nak)]);
+    lone.request(4, write_only(0, 1), 1);
+    assert_eq!(lone.replies(), []);
+    // It is worth something again as soon as it is for the last one.
+    lone.request(2, write_only(0, 1), 1);
+    assert_eq!(lone.replies(), [(2, Says::Ack)]);
+    lone.request(4, write_only(0, 1), 1);
+    assert_eq!(lone.replies(), [(3, nak)]);
+    lone.request(5, write_only(0, 1), 1);
+    assert_eq!(lone.replies(), [(2, Says::Ack)]);
 }
 
 // Rules: ACK-23
@@ -2015,6 +2055,7 @@ fn the_report_says_how_far_it_has_come_and_what_it_owes() {
     assert_eq!(owes(&mut lone), (Owes::SequenceNak, true));
     lone.request(3, send_only(), 1);
     assert_eq!(owes(&mut lone), (Owes::RnrNak, true));
+    lone.poll_all();
     lone.post(0, 1000);
     lone.request(3, Request::SendFirst, MTU);
     assert_eq!(report(&mut lone).within, recv::Within::Send);
