@@ -45,8 +45,8 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         }
         // Rules: UCX-5
         if !request.starts() && matches!(self.sequence.message, Message::None) {
-            // The rest of a dropped message. The expected PSN stays the same: it has no meaning
-            // without a message to continue.
+            // The rest of a dropped message, which is in turn if no packet of it is lost.
+            self.sequence.expected = psn.add(packet.psns);
             return Ok(Handled::Done);
         }
         // Rules: UCX-3

@@ -392,11 +392,11 @@ fn what_a_peer_does_wrong_drops_its_message() {
     });
 }
 
-// Rules: RNR-19
+// Rules: RNR-19, UCX-5
 #[test]
 fn without_a_receive_a_message_is_dropped() {
     let mut pair = Pair::new();
-    pair.send(1, 2 * MTU);
+    pair.send(1, 5 * MTU);
     let imm = Some(Imm([0; 4]));
     pair.post(
         2,
@@ -413,6 +413,8 @@ fn without_a_receive_a_message_is_dropped() {
     pair.send(3, MTU);
     pair.exchange();
     pair.received(3, 3, MTU as usize);
+    // The wire lost nothing.
+    assert_eq!(pair.theirs.count(Event::OutOfSequenceRequest), 0);
 }
 
 // Rules: ERR-11, ERR-12, ERR-13, RDA-25
