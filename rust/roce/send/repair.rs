@@ -703,9 +703,10 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
         let Some(oldest) = self.window.good(0) else {
             return sequence.go_back();
         };
-        // All is sent again already, as far as the window allows. A repair would end that.
-        let is_closed = sequence.blocked == Some(Blocked::PsnWindow);
-        if sequence.sends_again() && is_closed && !sequence.is_repairing() {
+        // All is sent again already. A repair would end that, and the peer may have dropped the rest. What is behind a
+        // bad request is never sent.
+        let is_stuck = sequence.blocked == Some(Blocked::BadRequest);
+        if sequence.sends_again() && !sequence.is_repairing() && !is_stuck {
             return sequence.go_back();
         }
         let (missing, stop) = sequence.oldest_missing(oldest);

@@ -408,12 +408,13 @@ impl Sequence {
             }
         }
         let ahead = self.next.distance_from(self.unacked);
-        // Rules: SEG-18
-        if ahead >= self.most_psns() {
+        // Rules: SEG-18, RTY-25
+        let is_new = self.next == self.end;
+        if ahead >= self.most_psns() || (is_new && self.timeouts > 0) {
             return Gate::Closed(Blocked::PsnWindow);
         }
         // Rules: SEG-22
-        let is_next_part = self.next == self.end && self.next != entry.first;
+        let is_next_part = is_new && self.next != entry.first;
         if is_next_part && ahead > 0 && entry.is_answered() {
             return Gate::Closed(Blocked::PsnWindow);
         }
@@ -536,6 +537,7 @@ impl Sequence {
         segment.ends
             || self.since_ack_req.saturating_add(segment.psns) >= interval
             || outstanding_then >= self.most_psns()
+            || (self.timeouts > 0 && end == self.end)
             || self.ends_repair(end)
     }
 

@@ -5,7 +5,8 @@
 use roce::event::Event;
 use roce::num::Mtu;
 
-use crate::net::{all_succeeded, fetch_add, read, write, Link, Net, Setup, A, B};
+use crate::net::{all_succeeded, fetch_add, read, send, write, Link, Net, Setup, A, B};
+use crate::rng::Rng;
 
 /// Sends so many WRITEs of 64 packets. Returns how long that takes.
 fn stream(net: &mut Net, ids: std::ops::Range<u64>) -> u64 {
@@ -157,4 +158,63 @@ fn a_long_path_is_measured_whenever_it_is_asked() {
         assert_eq!(u64::from(report.least_round_trip_ns), 2 * delay_ns);
         assert!(report.window > 512, "{report:?}");
     }
+}
+
+/// Sends messages of many packets to a receiver that is often not ready. Nothing is lost, but all stands still now and
+/// then for longer than the timeout. Returns how often the peer was not ready and how often the timeout expired.
+fn standing_still(seed: u64) -> (usize, usize) {
+    const MESSAGES: u64 = 40;
+    let mut rng = Rng::new(seed);
+    let mut net = Net::new(Setup {
+        seed,
+        mtu: Mtu::B256,
+        timeout: 8,
+        min_rnr_timer: 1 + rng.below(8) as u8,
+        keeps: false,
+        stalls: 60,
+        link: Link {
+            delay_ns: 5_000,
+            batch: 1 + rng.below(40) as usize,
+            ..Link::default()
+        },
+        ..Setup::default()
+    });
+    for id in 0..MESSAGES {
+        let packets = 1 + rng.below(40) as u32;
+        net.post(A, id, send(), 0, packets * 256);
+    }
+    let mut receives = 0;
+    loop {
+        if receives < MESSAGES && rng.chance(100) {
+            net.post_recv(B, receives, 0, 64 * 256);
+            receives += 1;
+        }
+        if rng.chance(20) {
+            net.now = net.now.after_ns(1_000_000 * (1 + rng.below(4)));
+            if rng.chance(500) {
+                net.expire(A);
+            }
+        }
+        if !net.step() && receives == MESSAGES {
+            break;
+        }
+    }
+    all_succeeded(&net.ends[A].world.sent_statuses(), 0..MESSAGES);
+    let [a, b] = [A, B].map(|side| &net.ends[side].world);
+    let out_of_sequence = b.count(Event::OutOfSequenceRequest);
+    let naks = a.count(Event::SequenceNakReceived);
+    assert_eq!((out_of_sequence, naks), (0, 0), "seed {seed}");
+    (b.count(Event::RnrNakSent), a.count(Event::AckTimeout))
+}
+
+// Rules: RNR-9, RNR-21, RTY-1
+#[test]
+fn nothing_seems_lost_to_a_receiver_that_was_not_ready() {
+    let (mut not_ready, mut timeouts) = (0, 0);
+    for seed in 0..600 {
+        let counts = standing_still(seed);
+        not_ready += counts.0;
+        timeouts += counts.1;
+    }
+    assert!(not_ready > 3000 && timeouts > 300, "{not_ready} {timeouts}");
 }

@@ -358,12 +358,17 @@ impl Net {
             return true;
         }
         for side in [A, B] {
-            let end = &mut self.ends[side];
-            let mut host = end.world.host(&[]);
-            end.requester.handle_timeout(self.now, &mut host);
-            self.transmit(side);
+            self.expire(side);
         }
         true
+    }
+
+    /// Has a side handle what its timer has for it by now, before any packet that has arrived.
+    pub fn expire(&mut self, side: usize) {
+        let end = &mut self.ends[side];
+        let mut host = end.world.host(&[]);
+        end.requester.handle_timeout(self.now, &mut host);
+        self.transmit(side);
     }
 
     /// Lets a side send so many packets and no more, as if it had no credit for others.

@@ -1032,6 +1032,60 @@ fn after_a_timeout_the_answer_tells_what_the_peer_lacks() {
     assert_eq!(lone.count(Event::Retransmit), 1);
 }
 
+// Rules: RTY-25
+#[test]
+fn after_a_timeout_nothing_new_is_sent_before_an_answer() {
+    let mut lone = Lone::with(config(), &[(send(), 10); 3]);
+    assert_eq!(lone.poll_psns(), [0, 1, 2]);
+    lone.sleep(TIMEOUT_NS);
+    lone.post(3, send(), 10, SendFlags::default());
+    assert_eq!(lone.poll_psns(), [0]);
+    assert_eq!(lone.requester.blocked(), Some(Blocked::PsnWindow));
+    lone.ack(0);
+    assert_eq!(lone.poll_psns(), [1, 2, 3]);
+    lone.ack(3);
+    all_succeeded(&lone.statuses(), 0..4);
+}
+
+// Rules: RTY-25
+#[test]
+fn an_answer_is_asked_for_after_all_is_sent_again() {
+    let mut lone = Lone::with(config(), &[(send(), 8 * 256)]);
+    for psn in 0..3 {
+        let (bth, (sent, ..)) = lone.poll().unwrap();
+        assert_eq!((sent, bth.ack_req), (psn, false));
+    }
+    // Nothing tells whether all of them are lost.
+    lone.rnr_nak(0, 1);
+    lone.sleep(10_000);
+    lone.poll().unwrap();
+    assert!(lone.sleep(TIMEOUT_NS));
+    let asks: Vec<bool> = std::iter::from_fn(|| lone.poll())
+        .map(|(bth, _)| bth.ack_req)
+        .collect();
+    assert_eq!((asks.len(), asks.last()), (3, Some(&true)));
+    lone.ack(2);
+    assert_eq!(lone.poll_psns(), [3, 4, 5, 6, 7]);
+}
+
+// Rules: RTY-1, RNR-9
+#[test]
+fn a_timeout_while_all_is_sent_again_leaves_nothing_out() {
+    let mut lone = Lone::with(config(), &[(send(), 10); 6]);
+    assert_eq!(lone.poll_psns(), [0, 1, 2, 3, 4, 5]);
+    // The peer has dropped the others.
+    lone.rnr_nak(0, 1);
+    lone.sleep(10_000);
+    let psn = |(_, (psn, ..)): (Bth, Sent)| psn;
+    assert_eq!(lone.poll().map(psn), Some(0));
+    assert_eq!(lone.poll().map(psn), Some(1));
+    // The machine stands still before the rest.
+    assert!(lone.sleep(TIMEOUT_NS));
+    assert_eq!(lone.poll_psns(), [0, 1, 2, 3, 4, 5]);
+    lone.ack(5);
+    all_succeeded(&lone.statuses(), 0..6);
+}
+
 // Rules: RTY-1, RTY-7
 #[test]
 fn after_a_timeout_a_read_is_asked_for_alone_until_nothing_follows() {
