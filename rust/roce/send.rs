@@ -25,7 +25,8 @@
 //! A response with PSN p acknowledges all PSNs before p. Only its own data complete a READ or an
 //! atomic. So a response behind one that is not complete means that packets were lost. After a NAK
 //! one packet is sent again, if the peer keeps those behind it. After a gap in the responses the
-//! missing ones are requested again: see the module `repair`. After a timeout the oldest packet is sent again alone.
+//! missing ones are requested again: see the module `repair`. After a timeout the oldest packet is sent again alone,
+//! unless all are being sent again.
 //!
 //! A NAK and a gap count once for each value of `unacked`. So a flood of NAKs for one packet, or
 //! every packet behind a gap, causes one retransmission at most. If that is lost too, a repeated
@@ -80,6 +81,8 @@ pub enum Blocked {
     Fence,
     /// The limit of outstanding PSNs is reached.
     PsnWindow,
+    /// The peer was asked whether it has the oldest packet, and has not answered.
+    Answer,
     /// There is no room for more outstanding requests; [`Requester::widen`] makes some.
     Window,
     /// The responder accepts no more outstanding READs and atomics.

@@ -69,6 +69,7 @@ fn waits_for(waiting: Waiting) -> &'static CStr {
         Waiting::Blocked(blocked) => match blocked {
             Blocked::Fence => c"fence",
             Blocked::PsnWindow | Blocked::Window => c"window",
+            Blocked::Answer => c"answer",
             Blocked::ReadDepth => c"read_depth",
             Blocked::Rnr => c"receiver",
             Blocked::BadRequest => c"bad_request",

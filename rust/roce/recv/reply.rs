@@ -118,7 +118,7 @@ impl<P, G> Sequence<P, G> {
         };
     }
 
-    /// Owes a NAK for the expected packet no more. An acknowledgement that it was in place of is owed again.
+    /// Owes a sequence NAK no more. An acknowledgement that it was in place of is owed again.
     // Rules: ACK-1
     pub(super) fn withdraw_nak(&mut self) {
         self.owed = match self.owed {

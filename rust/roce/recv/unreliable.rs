@@ -45,8 +45,10 @@ impl<P, G, S: DerefMut<Target = [Replay<G>]>> Running<'_, P, G, S> {
         }
         // Rules: UCX-5
         if !request.starts() && matches!(self.sequence.message, Message::None) {
-            // The rest of a dropped message, which is in turn if no packet of it is lost.
-            self.sequence.expected = psn.add(packet.psns);
+            // The rest of a dropped message, which is in turn if no packet of it is lost. A late one is not.
+            if !psn.is_before(self.sequence.expected) {
+                self.sequence.expected = psn.add(packet.psns);
+            }
             return Ok(Handled::Done);
         }
         // Rules: UCX-3

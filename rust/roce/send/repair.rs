@@ -696,8 +696,8 @@ impl<P, S: DerefMut<Target = [Slot<P>]>> Running<'_, P, S> {
 
     /// Sends the oldest outstanding packet again after a timeout, or the request for its responses. The peer may
     /// only be slow: all packets again would make it slower. The answer tells whether the peer lacks those
-    /// behind it. If it does not, and nothing follows, a probe goes back n.
-    // Rules: RTY-1
+    /// behind it. If it does not, and nothing follows, a probe goes back n. If all is being sent again, that begins anew.
+    // Rules: RTY-1, RTY-7
     pub(super) fn ask_after_timeout(&mut self, now: Instant) {
         let sequence = &mut *self.sequence;
         let Some(oldest) = self.window.good(0) else {
@@ -898,6 +898,16 @@ impl Sequence {
     /// Returns true if `psn` was sent again, alone or with all behind it.
     fn was_sent_again(&self, psn: Psn) -> bool {
         psn.is_before(self.asked_again_to) || self.repairs(psn) || self.gaps.has_guessed(psn)
+    }
+
+    /// Returns true if the peer was asked with a packet that it may have, without news of it, and has not answered. A
+    /// peer that is known to keep packets takes those behind it as well. Without a timer nothing else would end that.
+    // Rules: RTY-25
+    #[inline]
+    pub(super) fn awaits_answer(&self) -> bool {
+        let is_asked = |repair: Repair| repair.is_probe() && repair.has(self.unacked);
+        let has_timer = matches!(self.timer, Timer::Ack(_));
+        self.repair.is_some_and(is_asked) && !self.keeping.may_keep() && has_timer
     }
 
     /// Returns true if packets of a repair are to be sent now.

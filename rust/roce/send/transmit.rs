@@ -408,10 +408,14 @@ impl Sequence {
             }
         }
         let ahead = self.next.distance_from(self.unacked);
-        // Rules: SEG-18, RTY-25
-        let is_new = self.next == self.end;
-        if ahead >= self.most_psns() || (is_new && self.timeouts > 0) {
+        // Rules: SEG-18
+        if ahead >= self.most_psns() {
             return Gate::Closed(Blocked::PsnWindow);
+        }
+        let is_new = self.next == self.end;
+        // Rules: RTY-25
+        if is_new && self.awaits_answer() {
+            return Gate::Closed(Blocked::Answer);
         }
         // Rules: SEG-22
         let is_next_part = is_new && self.next != entry.first;
@@ -537,7 +541,6 @@ impl Sequence {
         segment.ends
             || self.since_ack_req.saturating_add(segment.psns) >= interval
             || outstanding_then >= self.most_psns()
-            || (self.timeouts > 0 && end == self.end)
             || self.ends_repair(end)
     }
 

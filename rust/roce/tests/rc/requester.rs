@@ -749,6 +749,9 @@ fn a_probe_has_no_packet_that_was_never_sent() {
     lone.ack(0);
     assert_eq!(lone.poll_psns(), [1]);
     lone.post(2, write(0), 100 * MTU, SendFlags::default());
+    // Rules: RTY-25
+    assert_eq!(lone.poll(), None);
+    lone.ack(1);
     let (bth, (psn, ..)) = lone.poll().unwrap();
     assert_eq!((psn, bth.ack_req), (2, false));
 }
@@ -1040,35 +1043,34 @@ fn after_a_timeout_nothing_new_is_sent_before_an_answer() {
     lone.sleep(TIMEOUT_NS);
     lone.post(3, send(), 10, SendFlags::default());
     assert_eq!(lone.poll_psns(), [0]);
-    assert_eq!(lone.requester.blocked(), Some(Blocked::PsnWindow));
+    assert_eq!(lone.requester.blocked(), Some(Blocked::Answer));
+    // It lacks the next one, so it is asked whether it lacks that behind it.
     lone.ack(0);
-    assert_eq!(lone.poll_psns(), [1, 2, 3]);
+    assert_eq!(lone.poll_psns(), [1, 2]);
+    lone.ack(2);
+    assert_eq!(lone.poll_psns(), [3]);
     lone.ack(3);
     all_succeeded(&lone.statuses(), 0..4);
 }
 
 // Rules: RTY-25
 #[test]
-fn an_answer_is_asked_for_after_all_is_sent_again() {
-    let mut lone = Lone::with(config(), &[(send(), 8 * 256)]);
-    for psn in 0..3 {
-        let (bth, (sent, ..)) = lone.poll().unwrap();
-        assert_eq!((sent, bth.ack_req), (psn, false));
-    }
-    // Nothing tells whether all of them are lost.
-    lone.rnr_nak(0, 1);
-    lone.sleep(10_000);
-    lone.poll().unwrap();
-    assert!(lone.sleep(TIMEOUT_NS));
-    let asks: Vec<bool> = std::iter::from_fn(|| lone.poll())
-        .map(|(bth, _)| bth.ack_req)
-        .collect();
-    assert_eq!((asks.len(), asks.last()), (3, Some(&true)));
-    lone.ack(2);
-    assert_eq!(lone.poll_psns(), [3, 4, 5, 6, 7]);
+fn a_peer_that_keeps_packets_gets_new_ones_after_a_timeout() {
+    let mut lone = after_a_round_trip_of(40);
+    lone.nak(1, NakCode::SequenceError);
+    assert_eq!(lone.poll_psns(), [1]);
+    lone.sleep(ROUND_TRIP_NS);
+    lone.ack(39);
+    all_succeeded(&lone.statuses(), 0..40);
+    lone.post(40, send(), 10, SendFlags::default());
+    assert_eq!(lone.poll_psns(), [40]);
+    lone.sleep(4 * TIMEOUT_NS);
+    assert_eq!(lone.count(Event::AckTimeout), 1);
+    lone.post(41, send(), 10, SendFlags::default());
+    assert_eq!(lone.poll_psns(), [40, 41]);
 }
 
-// Rules: RTY-1, RNR-9
+// Rules: RTY-1, RTY-7, RNR-9
 #[test]
 fn a_timeout_while_all_is_sent_again_leaves_nothing_out() {
     let mut lone = Lone::with(config(), &[(send(), 10); 6]);
