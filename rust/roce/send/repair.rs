@@ -900,14 +900,26 @@ impl Sequence {
         psn.is_before(self.asked_again_to) || self.repairs(psn) || self.gaps.has_guessed(psn)
     }
 
-    /// Returns true if the peer was asked with a packet that it may have, without news of it, and has not answered. A
-    /// peer that is known to keep packets takes those behind it as well. Without a timer nothing else would end that.
+    /// Returns true if the peer was asked with packets that it may have, without news of them, and has not shown yet
+    /// whether it has what is behind them. `oldest` is the oldest request. If that is a READ or the like, no
+    /// acknowledgement tells, but its first response. A peer that keeps packets takes new ones as well. Without a timer
+    /// nothing else would end that.
     // Rules: RTY-25
     #[inline]
-    pub(super) fn awaits_answer(&self) -> bool {
-        let is_asked = |repair: Repair| repair.is_probe() && repair.has(self.unacked);
+    pub(super) fn awaits_answer<P>(&self, oldest: Option<&Outstanding<P>>) -> bool {
+        match self.repair {
+            Some(repair) if repair.is_probe() => self.awaits_answer_to(&repair, oldest),
+            _ => false,
+        }
+    }
+
+    #[cold]
+    fn awaits_answer_to<P>(&self, question: &Repair, oldest: Option<&Outstanding<P>>) -> bool {
+        let unacked = self.unacked;
+        let is_behind = question.stop.is_before(unacked) || !unacked.is_before(question.end);
+        let answers = oldest.is_some_and(|oldest| oldest.is_answered() && unacked != oldest.first);
         let has_timer = matches!(self.timer, Timer::Ack(_));
-        self.repair.is_some_and(is_asked) && !self.keeping.may_keep() && has_timer
+        !is_behind && !answers && has_timer && self.keeping != Keeping::Keeps
     }
 
     /// Returns true if packets of a repair are to be sent now.
@@ -944,7 +956,6 @@ impl Sequence {
     fn ask_unheard(&mut self, now: Instant, again: impl FnOnce(&mut Self)) {
         let timer = self.timer;
         again(self);
-        self.blocked = None;
         self.timer = timer;
         self.arm_probe(now);
     }

@@ -194,6 +194,7 @@ impl Sequence {
         self.end_guess();
         self.next = self.unacked;
         self.cursor = 0;
+        self.blocked = None;
         self.timer = Timer::Off;
         self.repair = None;
         self.lateness.hold(Held::Nothing);

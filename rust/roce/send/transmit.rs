@@ -298,7 +298,7 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
                     Err(blocked) => break Some(blocked),
                 },
             };
-            match self.sequence.gate(entry) {
+            match self.sequence.gate(entry, self.window.good(0)) {
                 Gate::Open => {
                     self.sequence.blocked = None;
                     return Ok(true);
@@ -398,8 +398,8 @@ impl Sequence {
             )
     }
 
-    /// Decides whether the packet `next` of `entry` may be sent.
-    fn gate<P>(&self, entry: &Outstanding<P>) -> Gate {
+    /// Decides whether the packet `next` of `entry` may be sent. `oldest` is the oldest request.
+    fn gate<P>(&self, entry: &Outstanding<P>, oldest: Option<&Outstanding<P>>) -> Gate {
         // Rules: ORD-12
         // Only packets that were never sent need a gate.
         if self.next == self.end && self.next == entry.first {
@@ -414,7 +414,7 @@ impl Sequence {
         }
         let is_new = self.next == self.end;
         // Rules: RTY-25
-        if is_new && self.awaits_answer() {
+        if is_new && self.awaits_answer(oldest) {
             return Gate::Closed(Blocked::Answer);
         }
         // Rules: SEG-22

@@ -185,8 +185,12 @@ fn standing_still(seed: u64) -> (usize, usize) {
         ..Setup::default()
     });
     for id in 0..MESSAGES {
-        let packets = 1 + rng.below(40) as u32;
-        net.post(A, id, send(), 0, packets * 256);
+        let len = 256 * (1 + rng.below(40) as u32);
+        match rng.below(4) {
+            0 => net.post(A, id, read(0), 1 << 20, len),
+            1 if rng.chance(500) => net.post(A, id, fetch_add(0x8000, 1), 1 << 20, 8),
+            _ => net.post(A, id, send(), 0, len),
+        }
     }
     let mut receives = 0;
     loop {

@@ -756,6 +756,27 @@ fn a_probe_has_no_packet_that_was_never_sent() {
     assert_eq!((psn, bth.ack_req), (2, false));
 }
 
+// Rules: RTY-20
+#[test]
+fn a_probe_of_a_peer_that_keeps_packets_has_none_that_was_never_sent() {
+    let mut lone = after_a_round_trip_of(40);
+    lone.nak(1, NakCode::SequenceError);
+    assert_eq!(lone.poll_psns(), [1]);
+    lone.sleep(ROUND_TRIP_NS);
+    lone.ack(39);
+    for id in 40..42 {
+        lone.post(id, send(), 10, SendFlags::default());
+    }
+    assert_eq!(lone.poll_psns(), [40, 41]);
+    lone.sleep(4 * TIMEOUT_NS);
+    assert_eq!(lone.poll_psns(), [40]);
+    lone.ack(40);
+    assert_eq!(lone.poll_psns(), [41]);
+    lone.post(42, write(0), 100 * MTU, SendFlags::default());
+    let (bth, (psn, ..)) = lone.poll().unwrap();
+    assert_eq!((psn, bth.ack_req), (42, false));
+}
+
 // Rules: RTY-19
 #[test]
 fn an_old_acknowledgement_asks_for_nothing_that_was_not_sent() {
@@ -1051,6 +1072,71 @@ fn after_a_timeout_nothing_new_is_sent_before_an_answer() {
     assert_eq!(lone.poll_psns(), [3]);
     lone.ack(3);
     all_succeeded(&lone.statuses(), 0..4);
+}
+
+// Rules: RTY-25
+#[test]
+fn behind_a_question_a_read_is_to_be_answered_too() {
+    let requests = [(send(), 10), (read(0), 10), (send(), 10)];
+    for is_silent in [false, true] {
+        let mut lone = Lone::with(with_timeout(14), &requests);
+        assert_eq!(lone.poll_psns(), [0, 1, 2]);
+        lone.sleep(20_000_000);
+        lone.post(3, send(), 10, SendFlags::default());
+        assert_eq!(lone.poll_psns(), [0]);
+        // The peer may have dropped the READ, and what is behind it.
+        lone.ack(0);
+        assert_eq!(lone.poll_psns(), []);
+        assert_eq!(lone.requester.blocked(), Some(Blocked::Answer));
+        if is_silent {
+            lone.sleep(20_000_000);
+            assert_eq!(lone.poll_psns(), [1, 2, 3]);
+        } else {
+            lone.data(1, 1, 10);
+            assert_eq!(lone.poll_psns(), [3]);
+        }
+        assert_eq!(lone.count(Event::AckTimeout), 0);
+    }
+}
+
+// Rules: RTY-25
+#[test]
+fn the_first_response_to_a_read_answers_a_question() {
+    let requests = [(send(), 10), (send(), 10), (read(0), 3 * MTU), (send(), 10)];
+    let mut lone = Lone::with(with_timeout(14), &requests);
+    assert_eq!(lone.poll_psns(), [0, 1, 2, 5]);
+    lone.sleep(20_000_000);
+    lone.post(4, send(), 10, SendFlags::default());
+    assert_eq!(lone.poll_psns(), [0]);
+    // It lacks the next one, so it is asked whether it lacks the READ, too.
+    lone.ack(0);
+    assert_eq!(lone.poll_psns(), [1, 2]);
+    lone.ack(1);
+    assert_eq!(lone.poll_psns(), []);
+    lone.data(2, 2, 3 * MTU);
+    assert_eq!(lone.poll_psns(), [6]);
+}
+
+// Rules: RTY-25, RTY-4
+#[test]
+fn without_a_timer_a_question_holds_nothing_back() {
+    let mut lone = Lone::with(config(), &[(send(), 10); 2]);
+    assert_eq!(lone.poll_psns(), [0, 1]);
+    lone.sleep(TIMEOUT_NS);
+    assert_eq!(lone.poll_psns(), [0]);
+    lone.requester.modify(SendUpdate {
+        bundle: Bundle::ONE,
+        timeout: AckTimeout::NEVER,
+        retry_cnt: config().retry_cnt,
+        rnr_retry: config().rnr_retry,
+        max_rd_atomic: config().max_rd_atomic,
+        pkey: config().pkey,
+    });
+    lone.sleep(20 * TIMEOUT_NS);
+    assert_eq!(lone.poll_psns(), [0]);
+    assert_eq!(lone.requester.poll_timeout(), None);
+    lone.post(2, send(), 10, SendFlags::default());
+    assert_eq!(lone.poll_psns(), [2]);
 }
 
 // Rules: RTY-25
