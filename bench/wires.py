@@ -28,6 +28,10 @@ class Ends:
 ENDS = {"ferroce": Ends("a", "b", "fe0", "fe1"), "rxe": Ends("c", "d", "rx0", "rx1")}
 DRIVERS = tuple(ENDS)
 
+# Counters that must be 0 on a wire without loss, and receivers that were not ready.
+COUNTERS = ("out_of_seq_request", "send_seq_err", "completer_retry_err", "duplicate_request",
+            "retry_exceeded_err", "rcvd_rnr_err", "send_rnr_err")
+
 
 def wires_up():
     shell("""

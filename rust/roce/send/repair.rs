@@ -901,23 +901,25 @@ impl Sequence {
     }
 
     /// Returns true if the peer was asked with packets that it may have, without news of them, and has not shown yet
-    /// whether it has what is behind them. `oldest` is the oldest request. If that is a READ or the like, no
-    /// acknowledgement tells, but its first response. A peer that keeps packets takes new ones as well. Without a timer
-    /// nothing else would end that.
+    /// whether it has what is behind them. If the oldest request is a READ or the like, no acknowledgement tells, but
+    /// its first response. A peer that keeps packets takes new ones as well. Without a timer nothing else would end
+    /// that.
     // Rules: RTY-25
     #[inline]
-    pub(super) fn awaits_answer<P>(&self, oldest: Option<&Outstanding<P>>) -> bool {
+    pub(super) fn awaits_answer<P, S>(&self, window: &Window<P, S>) -> bool
+    where
+        S: DerefMut<Target = [Slot<P>]>,
+    {
         match self.repair {
-            Some(repair) if repair.is_probe() => self.awaits_answer_to(&repair, oldest),
+            Some(repair) if repair.is_probe() => self.awaits_answer_to(&repair, window.good(0)),
             _ => false,
         }
     }
 
     #[cold]
     fn awaits_answer_to<P>(&self, question: &Repair, oldest: Option<&Outstanding<P>>) -> bool {
-        let unacked = self.unacked;
-        let is_behind = question.stop.is_before(unacked) || !unacked.is_before(question.end);
-        let answers = oldest.is_some_and(|oldest| oldest.is_answered() && unacked != oldest.first);
+        let is_behind = question.stop.is_before(self.unacked);
+        let answers = oldest.is_some_and(|oldest| self.is_in_answer(oldest));
         let has_timer = matches!(self.timer, Timer::Ack(_));
         !is_behind && !answers && has_timer && self.keeping != Keeping::Keeps
     }

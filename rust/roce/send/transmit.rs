@@ -4,7 +4,7 @@
 
 use core::ops::DerefMut;
 
-use super::window::{Ahead, Entry, Outstanding, Slot};
+use super::window::{Ahead, Entry, Outstanding, Slot, Window};
 use super::{Blocked, Drain, Failure, Parts, Requester, Running, Sequence, Timer};
 use crate::completion::Status;
 use crate::congestion::Control;
@@ -298,7 +298,7 @@ impl<'a, P, S: DerefMut<Target = [Slot<P>]>> Running<'a, P, S> {
                     Err(blocked) => break Some(blocked),
                 },
             };
-            match self.sequence.gate(entry, self.window.good(0)) {
+            match self.sequence.gate(entry, self.window) {
                 Gate::Open => {
                     self.sequence.blocked = None;
                     return Ok(true);
@@ -398,11 +398,15 @@ impl Sequence {
             )
     }
 
-    /// Decides whether the packet `next` of `entry` may be sent. `oldest` is the oldest request.
-    fn gate<P>(&self, entry: &Outstanding<P>, oldest: Option<&Outstanding<P>>) -> Gate {
+    /// Decides whether the packet `next` of `entry` may be sent.
+    fn gate<P, S>(&self, entry: &Outstanding<P>, window: &Window<P, S>) -> Gate
+    where
+        S: DerefMut<Target = [Slot<P>]>,
+    {
         // Rules: ORD-12
         // Only packets that were never sent need a gate.
-        if self.next == self.end && self.next == entry.first {
+        let is_new = self.next == self.end;
+        if is_new && self.next == entry.first {
             if let Some(closed) = self.gate_message(entry) {
                 return closed;
             }
@@ -412,9 +416,8 @@ impl Sequence {
         if ahead >= self.most_psns() {
             return Gate::Closed(Blocked::PsnWindow);
         }
-        let is_new = self.next == self.end;
         // Rules: RTY-25
-        if is_new && self.awaits_answer(oldest) {
+        if is_new && self.awaits_answer(window) {
             return Gate::Closed(Blocked::Answer);
         }
         // Rules: SEG-22

@@ -62,6 +62,19 @@ fn config() -> SendConfig {
     }
 }
 
+/// Returns an update that changes none of them.
+fn update() -> SendUpdate {
+    let config = config();
+    SendUpdate {
+        timeout: config.timeout,
+        retry_cnt: config.retry_cnt,
+        rnr_retry: config.rnr_retry,
+        max_rd_atomic: config.max_rd_atomic,
+        pkey: config.pkey,
+        bundle: config.bundle,
+    }
+}
+
 /// Returns the usual settings with this code of the timeout.
 fn with_timeout(code: u8) -> SendConfig {
     SendConfig {
@@ -635,6 +648,17 @@ fn with_a_peer_that_keeps() -> Lone {
     lone
 }
 
+/// Makes one that knows the same, and has all 40 requests complete.
+fn idle_with_a_peer_that_keeps() -> Lone {
+    let mut lone = after_a_round_trip_of(40);
+    lone.nak(1, NakCode::SequenceError);
+    assert_eq!(lone.poll_psns(), [1]);
+    lone.sleep(ROUND_TRIP_NS);
+    lone.ack(39);
+    all_succeeded(&lone.statuses(), 0..40);
+    lone
+}
+
 /// Says that the peer lacks packet `psn`, a round trip later. Returns what is sent again.
 fn again(lone: &mut Lone, psn: u32) -> Vec<u32> {
     lone.sleep(ROUND_TRIP_NS);
@@ -759,11 +783,7 @@ fn a_probe_has_no_packet_that_was_never_sent() {
 // Rules: RTY-20
 #[test]
 fn a_probe_of_a_peer_that_keeps_packets_has_none_that_was_never_sent() {
-    let mut lone = after_a_round_trip_of(40);
-    lone.nak(1, NakCode::SequenceError);
-    assert_eq!(lone.poll_psns(), [1]);
-    lone.sleep(ROUND_TRIP_NS);
-    lone.ack(39);
+    let mut lone = idle_with_a_peer_that_keeps();
     for id in 40..42 {
         lone.post(id, send(), 10, SendFlags::default());
     }
@@ -1125,12 +1145,8 @@ fn without_a_timer_a_question_holds_nothing_back() {
     lone.sleep(TIMEOUT_NS);
     assert_eq!(lone.poll_psns(), [0]);
     lone.requester.modify(SendUpdate {
-        bundle: Bundle::ONE,
         timeout: AckTimeout::NEVER,
-        retry_cnt: config().retry_cnt,
-        rnr_retry: config().rnr_retry,
-        max_rd_atomic: config().max_rd_atomic,
-        pkey: config().pkey,
+        ..update()
     });
     lone.sleep(20 * TIMEOUT_NS);
     assert_eq!(lone.poll_psns(), [0]);
@@ -1142,12 +1158,7 @@ fn without_a_timer_a_question_holds_nothing_back() {
 // Rules: RTY-25
 #[test]
 fn a_peer_that_keeps_packets_gets_new_ones_after_a_timeout() {
-    let mut lone = after_a_round_trip_of(40);
-    lone.nak(1, NakCode::SequenceError);
-    assert_eq!(lone.poll_psns(), [1]);
-    lone.sleep(ROUND_TRIP_NS);
-    lone.ack(39);
-    all_succeeded(&lone.statuses(), 0..40);
+    let mut lone = idle_with_a_peer_that_keeps();
     lone.post(40, send(), 10, SendFlags::default());
     assert_eq!(lone.poll_psns(), [40]);
     lone.sleep(4 * TIMEOUT_NS);
@@ -2280,12 +2291,8 @@ fn a_depth_that_goes_to_0_refuses_the_read_that_waits() {
     let mut lone = Lone::with(config(), &[(read(0), 10); 3]);
     assert_eq!(lone.poll_psns(), [0, 1]);
     lone.requester.modify(SendUpdate {
-        bundle: Bundle::ONE,
-        timeout: config().timeout,
-        retry_cnt: config().retry_cnt,
-        rnr_retry: config().rnr_retry,
         max_rd_atomic: 0,
-        pkey: config().pkey,
+        ..update()
     });
     assert_eq!(lone.poll_psns(), []);
     lone.data(0, 0, 10);
